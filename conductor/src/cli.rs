@@ -1,0 +1,189 @@
+//! The command line: every sub-command, flag and help text in one place, as
+//! data, so that nothing but parsing happens before a sub-command starts.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use clap::{Args, Parser, Subcommand};
+
+/// The top level.
+#[derive(Debug, Parser)]
+#[command(
+    name = "conductor",
+    version,
+    about = "Runs coding agents as a team service and serves them to editors over gRPC",
+    after_help = "Try it:  conductor serve   and, in another terminal:   conductor prompt help"
+)]
+pub struct Cli {
+    /// Flags that every sub-command takes.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Flags that every sub-command takes, before or after its name.
+#[derive(Debug, Clone, Args)]
+pub struct Global {
+    /// Directory for the token, the endpoint and the service's state
+    /// [default: $XDG_STATE_HOME/conductor]
+    #[arg(long, global = true, value_name = "DIR", env = "CONDUCTOR_STATE_DIR")]
+    pub state_dir: Option<PathBuf>,
+}
+
+/// Every sub-command.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the service
+    Serve(ServeArgs),
+    /// Be an ACP agent on stdin and stdout: what an editor starts
+    Connect(ConnectArgs),
+    /// Send one prompt from the terminal and stream the answer
+    Prompt(PromptArgs),
+    /// Show the agents and their processes, or restart one
+    Agents(AgentsArgs),
+    /// The built-in scripted agent, which needs no model (ACP on stdin and stdout)
+    DemoAgent,
+    /// Run a command so that nothing it starts outlives it (used by the service itself)
+    #[command(hide = true)]
+    Guard(GuardArgs),
+}
+
+/// How to run the service.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Configuration file [default: ~/.config/conductor/agents.toml, else
+    /// /etc/conductor/agents.toml, else built-in defaults]
+    #[arg(long, value_name = "FILE", env = "CONDUCTOR_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Policy file; checked, but not yet enforced by this version
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
+    /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:7420]
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Option<SocketAddr>,
+    /// What to log: a level, or filters as in `RUST_LOG` [default: info]
+    #[arg(long, value_name = "FILTER", env = "RUST_LOG")]
+    pub log: Option<String>,
+}
+
+/// Where the service is.
+#[derive(Debug, Clone, Args)]
+pub struct EndpointArgs {
+    /// Address of the service [default: the one in the state directory]
+    #[arg(long, value_name = "URL", env = "CONDUCTOR_ENDPOINT")]
+    pub endpoint: Option<String>,
+}
+
+/// Which agent, model and mode new sessions use.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ChoiceArgs {
+    /// Agent for new sessions [default: the service's default agent]
+    #[arg(long, value_name = "NAME")]
+    pub agent: Option<String>,
+    /// Model for new sessions [default: the agent's own]
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<String>,
+    /// Mode for new sessions [default: the agent's own]
+    #[arg(long, value_name = "MODE")]
+    pub mode: Option<String>,
+}
+
+/// How to connect an editor.
+#[derive(Debug, Args)]
+#[command(after_help = "stdout carries ACP only; messages for people go to stderr.\n\
+    The token is read from $CONDUCTOR_TOKEN or from the state directory.")]
+pub struct ConnectArgs {
+    /// Where the service is.
+    #[command(flatten)]
+    pub endpoint: EndpointArgs,
+    /// What new sessions use.
+    #[command(flatten)]
+    pub choice: ChoiceArgs,
+}
+
+/// What to prompt.
+#[derive(Debug, Args)]
+pub struct PromptArgs {
+    /// The prompt; `-` reads it from stdin
+    pub text: String,
+    /// Where the service is.
+    #[command(flatten)]
+    pub endpoint: EndpointArgs,
+    /// What the session uses.
+    #[command(flatten)]
+    pub choice: ChoiceArgs,
+    /// Directory the agent works in [default: the current one]
+    #[arg(long, value_name = "DIR")]
+    pub cwd: Option<PathBuf>,
+    /// Allow every permission the agent asks for, once each
+    #[arg(long, conflicts_with = "deny")]
+    pub allow: bool,
+    /// Reject every permission the agent asks for
+    #[arg(long)]
+    pub deny: bool,
+}
+
+/// What to do with the agents.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct AgentsArgs {
+    /// Restart, instead of listing.
+    #[command(subcommand)]
+    pub action: Option<AgentsAction>,
+    /// How to list.
+    #[command(flatten)]
+    pub list: ListArgs,
+}
+
+/// How to list agents.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Where the service is.
+    #[command(flatten)]
+    pub endpoint: EndpointArgs,
+    /// Print JSON, for machines
+    #[arg(long)]
+    pub json: bool,
+    /// Print again after every change, until interrupted
+    #[arg(long)]
+    pub watch: bool,
+}
+
+/// Changes to the agents.
+#[derive(Debug, Subcommand)]
+pub enum AgentsAction {
+    /// List the agents (the default)
+    Ls(ListArgs),
+    /// End an agent's spare processes and lift its quarantine
+    Restart {
+        /// Name of the agent
+        name: String,
+        /// End the processes that serve sessions too
+        #[arg(long)]
+        force: bool,
+        /// Where the service is.
+        #[command(flatten)]
+        endpoint: EndpointArgs,
+        /// Print JSON, for machines
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// How to guard a command.
+#[derive(Debug, Args)]
+pub struct GuardArgs {
+    /// Directory to run it in
+    #[arg(long, value_name = "DIR")]
+    pub cwd: Option<PathBuf>,
+    /// Descriptor whose end of file means that the conductor is gone
+    #[arg(long, value_name = "FD")]
+    pub control_fd: Option<i32>,
+    /// How long the command may be stopped by a signal before it is killed
+    #[arg(long, value_name = "MS", default_value_t = 10_000)]
+    pub stopped_grace_ms: u64,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub command: Vec<std::ffi::OsString>,
+}

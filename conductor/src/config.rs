@@ -40,12 +40,16 @@ pub struct Service {
     pub max_sessions_per_connection: usize,
     /// Most agent processes that may be starting at once.
     pub parallel_spawns: usize,
+    /// How long an editor may leave its frames unread before it is dropped.
+    #[serde(with = "duration")]
+    pub editor_timeout: Duration,
     /// How long a cancelled turn may take to end before its process is ended.
     #[serde(with = "duration")]
     pub cancel_grace: Duration,
-    /// How long an agent may leave its input unread before it is ended.
+    /// How long an agent may leave its input unread or a line unfinished before
+    /// it is ended.
     #[serde(with = "duration")]
-    pub write_timeout: Duration,
+    pub stall_timeout: Duration,
 }
 
 /// One kind of agent.

@@ -1,8 +1,14 @@
 //! conductor
+pub mod acp;
+pub mod agent;
 pub mod cli;
 pub mod config;
 pub mod demo;
+pub mod frame;
 pub mod guard;
+pub mod pending;
+pub mod queue;
+pub mod tasks;
 /// Generated from `proto/`.
 #[allow(missing_docs)]
 pub mod proto {

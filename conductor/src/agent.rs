@@ -1,0 +1,542 @@
+//! One running child of an agent: a handle with verbs, and the task that owns
+//! its pipes from spawn to exit record.
+//!
+//! The task reads the agent's lines, finds the session each belongs to and
+//! passes them on in runs. It never waits for one thing only: what cannot be
+//! delivered yet is held, and nothing more is read until it is, so that the
+//! pipe itself slows the agent down.
+
+pub mod process;
+mod routing;
+pub mod stdio;
+
+use std::{
+    fmt,
+    path::PathBuf,
+    process::ExitStatus,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use tokio::{
+    process::ChildStdout,
+    sync::{mpsc, oneshot, watch},
+    task::JoinSet,
+    time::{Instant, sleep_until, timeout, timeout_at},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+use uuid::Uuid;
+
+use self::{
+    process::{Guarded, Launch, Started},
+    routing::Routing,
+    stdio::{Block, LineReader, WriteEnd},
+};
+use crate::{
+    acp::{self, AgentHello, WorkspaceCapabilities},
+    frame::{self, Fault, Frame, Kind, MAX_FRAME, Run},
+    pending::WireId,
+    queue,
+    tasks::Tasks,
+};
+
+/// Runs that may wait between an agent and one of its sessions. Few, because
+/// a full queue is what slows a flooding agent down.
+const OUTPUT_RUNS: usize = 4;
+
+/// Bytes that may wait there.
+const OUTPUT_BYTES: u32 = 1 << 20;
+
+/// Frames that may wait to be written to an agent's stdin.
+const INPUT_FRAMES: usize = 64;
+
+/// Bytes that may wait there.
+const INPUT_BYTES: u32 = 4 << 20;
+
+/// Breaches of the protocol (lines that are no frames, answers to nothing)
+/// after which an agent is ended.
+const MAX_VIOLATIONS: u32 = 100;
+
+/// After its death is known, how long what it wrote before may take to read.
+const DRAIN_GRACE: Duration = Duration::from_secs(1);
+
+/// What to start, and the limits it lives under.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    /// The agent's name in the configuration.
+    pub agent: Arc<str>,
+    /// The command, environment and directory.
+    pub launch: Launch,
+    /// What we promise the agent in the handshake.
+    pub capabilities: WorkspaceCapabilities,
+    /// How long spawn and handshake may take.
+    pub start_timeout: Duration,
+    /// How long it may leave its input unread or a line unfinished.
+    pub stall_timeout: Duration,
+}
+
+/// Why a process ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cause {
+    /// By itself.
+    Itself,
+    /// It closed its stdout and was ended.
+    ClosedStdout,
+    /// It could not be started.
+    NotStarted(String),
+    /// It did not finish the handshake in time.
+    StartTimeout(Duration),
+    /// Its handshake was not one we can work with.
+    Handshake(String),
+    /// It sent a line longer than a frame may be.
+    LineTooLong,
+    /// It left its input unread for so long.
+    Unread(Duration),
+    /// It left a line unfinished for so long; what there was of it.
+    Unfinished(Duration, String),
+    /// It breached the protocol too often; the last breach.
+    Violations(String),
+    /// It did not end a cancelled turn in time.
+    CancelIgnored(Duration),
+    /// It was stopped by a signal for too long.
+    Stopped,
+    /// We wanted it to; why.
+    Asked(&'static str),
+}
+
+/// How a process ended: the cause with the evidence.
+#[derive(Debug, Clone)]
+pub struct Exit {
+    /// The agent's name.
+    pub agent: Arc<str>,
+    /// Its process id; 0 if it never ran.
+    pub pid: u32,
+    /// Why it ended.
+    pub cause: Cause,
+    /// Its wait status, exactly.
+    pub status: Option<ExitStatus>,
+    /// Its last lines on stderr, escaped.
+    pub stderr: String,
+}
+
+impl Exit {
+    /// Whether it counts against the agent.
+    pub fn is_crash(&self) -> bool {
+        !matches!(self.cause, Cause::Asked(_))
+    }
+
+    /// The cause and the status without the evidence, for one table cell.
+    pub fn summary(&self) -> String {
+        match &self.cause {
+            Cause::Itself => process::describe(self.status),
+            Cause::ClosedStdout => "closed its stdout and was ended".into(),
+            Cause::NotStarted(why) => format!("could not be started: {why}"),
+            Cause::StartTimeout(after) => format!("did not answer initialize within {after:?} and was ended"),
+            Cause::Handshake(why) => format!("was ended after its handshake: {why}"),
+            Cause::LineTooLong => format!("sent a line over {} MiB and was ended", MAX_FRAME >> 20),
+            Cause::Unread(after) => format!("did not read its input for {after:?} and was ended"),
+            Cause::Unfinished(after, text) => {
+                format!("left a line unfinished for {after:?} and was ended; it began: {text}")
+            }
+            Cause::Violations(last) => {
+                format!("breached the protocol {MAX_VIOLATIONS} times and was ended; the last time: {last}")
+            }
+            Cause::CancelIgnored(after) => {
+                format!("did not end a cancelled turn within {after:?} and was ended")
+            }
+            Cause::Stopped => "was stopped by a signal for too long and was ended".into(),
+            Cause::Asked(why) => format!("was ended: {why}"),
+        }
+    }
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "agent `{}`", self.agent)?;
+        if self.pid != 0 {
+            write!(f, " (pid {})", self.pid)?;
+        }
+        write!(f, " {}", self.summary())?;
+        if !self.stderr.is_empty() {
+            write!(f, "; last on its stderr:\n{}", self.stderr)?;
+        }
+        Ok(())
+    }
+}
+
+/// A running process. Shared by the pool and the sessions it serves.
+#[derive(Debug)]
+pub struct Process {
+    /// Our id of it.
+    pub id: Uuid,
+    /// The agent's name.
+    pub agent: Arc<str>,
+    /// Its process id.
+    pub pid: u32,
+    /// Where it runs.
+    pub cwd: PathBuf,
+    /// When it was started.
+    pub started: Instant,
+    /// What it said in the handshake.
+    pub hello: AgentHello,
+    input: queue::Sender<Bytes>,
+    attach: mpsc::Sender<Attach>,
+    exit: watch::Receiver<Option<Arc<Exit>>>,
+    stop: Stop,
+    violations: AtomicU32,
+}
+
+/// A session's place at a process.
+#[derive(Debug)]
+pub struct Attachment {
+    /// Which session of the process; part of every request id.
+    pub slot: u32,
+    /// What the agent says to this session.
+    pub output: queue::Receiver<Run>,
+}
+
+struct Attach {
+    /// The agent's session id, with quotes, if it is known already.
+    known: Option<Bytes>,
+    reply: oneshot::Sender<Attachment>,
+}
+
+/// The wish that a process end, with the first cause given.
+#[derive(Debug, Clone, Default)]
+struct Stop {
+    cause: Arc<OnceLock<Cause>>,
+    token: CancellationToken,
+}
+
+impl Stop {
+    fn ask(&self, cause: Cause) {
+        self.cause.set(cause).ok();
+        self.token.cancel();
+    }
+}
+
+impl Process {
+    /// Starts a process and waits for its handshake.
+    pub async fn start(spec: Spec, tasks: &Tasks) -> Result<Arc<Self>, Arc<Exit>> {
+        let (ready, started) = oneshot::channel();
+        let agent = spec.agent.clone();
+        tasks.start("process", run(spec, ready));
+        started.await.unwrap_or_else(|_| {
+            let cause = Cause::NotStarted("its task ended early".into());
+            Err(Arc::new(Exit { agent, pid: 0, cause, status: None, stderr: String::new() }))
+        })
+    }
+
+    /// Takes a place for a session. `known` is the agent's id of the session,
+    /// with quotes, when it is to be reopened. `None` if the process has ended.
+    pub async fn attach(&self, known: Option<Bytes>) -> Option<Attachment> {
+        let (reply, attached) = oneshot::channel();
+        self.attach.send(Attach { known, reply }).await.ok()?;
+        attached.await.ok()
+    }
+
+    /// Where frames for the agent go.
+    pub fn input(&self) -> &queue::Sender<Bytes> {
+        &self.input
+    }
+
+    /// Asks the process to end; the first cause given stays.
+    pub fn stop(&self, cause: Cause) {
+        self.stop.ask(cause);
+    }
+
+    /// Whether it is ending or has ended.
+    pub fn is_ending(&self) -> bool {
+        self.stop.token.is_cancelled() || self.exit.borrow().is_some()
+    }
+
+    /// Counts a breach of the protocol; too many end the process.
+    pub fn violation(&self, what: impl fmt::Display) {
+        debug!(agent = %self.agent, pid = self.pid, %what, "agent breached the protocol");
+        if self.violations.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_VIOLATIONS {
+            self.stop(Cause::Violations(what.to_string()));
+        }
+    }
+
+    /// Waits for its end.
+    pub async fn exited(&self) -> Arc<Exit> {
+        let mut exit = self.exit.clone();
+        match exit.wait_for(Option::is_some).await {
+            Ok(exit) => exit.clone().unwrap_or_else(|| self.lost()),
+            Err(_) => self.lost(),
+        }
+    }
+
+    /// The exit record when the owning task vanished without leaving one.
+    fn lost(&self) -> Arc<Exit> {
+        let cause = Cause::NotStarted("its task ended early".into());
+        Arc::new(Exit {
+            agent: self.agent.clone(),
+            pid: self.pid,
+            cause,
+            status: None,
+            stderr: String::new(),
+        })
+    }
+}
+
+/// The whole life of a process.
+async fn run(spec: Spec, ready: oneshot::Sender<Result<Arc<Process>, Arc<Exit>>>) {
+    let begun = Instant::now();
+    let deadline = begun + spec.start_timeout;
+    let started = match timeout_at(deadline, process::spawn(&spec.launch)).await {
+        Ok(Ok(started)) => started,
+        failed => {
+            let cause = match failed {
+                Ok(Err(why)) => Cause::NotStarted(why),
+                _ => Cause::StartTimeout(spec.start_timeout),
+            };
+            let exit = Exit { agent: spec.agent, pid: 0, cause, status: None, stderr: String::new() };
+            ready.send(Err(Arc::new(exit))).ok();
+            return;
+        }
+    };
+    let Started { pid, stdin, stdout, stderr, mut guarded } = started;
+
+    let (input, queued) = queue::queue(INPUT_FRAMES, INPUT_BYTES);
+    let closing = CancellationToken::new();
+    let stop = Stop::default();
+    let mut helpers = JoinSet::new();
+    let writer = stdio::write_lines(stdin, queued, closing.clone(), spec.stall_timeout);
+    helpers.spawn(watch_writer(writer, stop.clone(), spec.stall_timeout));
+    let mut words = JoinSet::new();
+    let agent = spec.agent.clone();
+    words.spawn(async move { stdio::drain_stderr(stderr, &agent, pid).await });
+
+    let mut lines = LineReader::new(stdout, MAX_FRAME);
+    let (record, exit) = watch::channel(None);
+    let shaken = timeout_at(deadline, handshake(&mut lines, &input, &spec, &stop)).await;
+    let (cause, status) = match shaken.unwrap_or(Err(Cause::StartTimeout(spec.start_timeout))) {
+        Ok((hello, early)) => {
+            let (attach, attaching) = mpsc::channel(1);
+            let process = Arc::new(Process {
+                id: Uuid::now_v7(),
+                agent: spec.agent.clone(),
+                pid,
+                cwd: spec.launch.cwd.clone(),
+                started: begun,
+                hello,
+                input,
+                attach,
+                exit,
+                stop: stop.clone(),
+                violations: AtomicU32::new(0),
+            });
+            info!(agent = %spec.agent, pid, took_ms = begun.elapsed().as_millis() as u64, "agent process is ready");
+            let owner = Owner { process: process.clone(), stall: spec.stall_timeout, attaching };
+            ready.send(Ok(process)).ok();
+            owner.relay(lines, early, &mut guarded, &stop).await
+        }
+        Err(cause) => {
+            let exit = finish(&spec.agent, pid, cause, None, &mut guarded, &closing, &mut words).await;
+            ready.send(Err(Arc::new(exit))).ok();
+            return;
+        }
+    };
+    let exit = finish(&spec.agent, pid, cause, status, &mut guarded, &closing, &mut words).await;
+    if exit.is_crash() {
+        warn!(agent = %spec.agent, pid, how = exit.summary(), "agent process ended");
+    } else {
+        debug!(agent = %spec.agent, pid, how = exit.summary(), "agent process ended");
+    }
+    record.send_replace(Some(Arc::new(exit)));
+}
+
+/// Ends what is left of a process and writes its exit record.
+async fn finish(
+    agent: &Arc<str>,
+    pid: u32,
+    cause: Cause,
+    status: Option<ExitStatus>,
+    guarded: &mut Guarded,
+    closing: &CancellationToken,
+    words: &mut JoinSet<String>,
+) -> Exit {
+    closing.cancel();
+    let status = match status {
+        Some(status) => Some(status),
+        None => {
+            // Only a process that merely was no longer needed is asked nicely.
+            let patient = matches!(cause, Cause::Asked(_) | Cause::Itself);
+            guarded.end(patient).await
+        }
+    };
+    let cause = match cause {
+        Cause::Itself if guarded.was_stopped().await => Cause::Stopped,
+        cause => cause,
+    };
+    // Nothing holds the pipe any more, so its end is near.
+    let stderr = match timeout(DRAIN_GRACE, words.join_next()).await {
+        Ok(Some(Ok(text))) => text,
+        _ => String::new(),
+    };
+    Exit { agent: agent.clone(), pid, cause, status, stderr }
+}
+
+async fn watch_writer(writer: impl Future<Output = WriteEnd>, stop: Stop, stall: Duration) {
+    match writer.await {
+        WriteEnd::Stalled => stop.ask(Cause::Unread(stall)),
+        // The reader will see its end, too, and find out how it came.
+        WriteEnd::Broken | WriteEnd::Closed => {}
+    }
+}
+
+/// Sends our `initialize` and waits for the answer. Also gives what came with
+/// it in the same read.
+async fn handshake(
+    lines: &mut LineReader<ChildStdout>,
+    input: &queue::Sender<Bytes>,
+    spec: &Spec,
+    stop: &Stop,
+) -> Result<(AgentHello, Vec<Frame>), Cause> {
+    let id = WireId { slot: 0, number: 0 }.to_string();
+    let hello = acp::initialize_agent(&id, spec.capabilities);
+    input.try_send(hello.len(), hello).map_err(|_| Cause::Itself)?;
+    let mut noise = 0;
+    loop {
+        let block = tokio::select! {
+            block = lines.next() => block,
+            () = stop.token.cancelled() => return Err(stop.cause.get().cloned().unwrap_or(Cause::Itself)),
+        };
+        let (block, last) = match block {
+            Ok(Block::Lines(block)) => (block, false),
+            Ok(Block::TooLong) => return Err(Cause::LineTooLong),
+            Ok(Block::End(rest)) => (rest, true),
+            Err(_) => return Err(Cause::Itself),
+        };
+        let mut run = Run::parse(block, |line, fault| {
+            noise += 1;
+            debug!(agent = %spec.agent, %fault, line = frame::escape(line, 200), "agent wrote a line that is no frame");
+        });
+        if noise >= MAX_VIOLATIONS {
+            return Err(Cause::Violations("it wrote lines that are no frames before the handshake".into()));
+        }
+        let answer = run.iter().position(|(bytes, peek)| {
+            matches!(peek.kind, Kind::Result | Kind::Error) && peek.id.of(bytes) == id.as_bytes()
+        });
+        if let Some(at) = answer {
+            let frame = run.frame(at);
+            if frame.peek().kind == Kind::Error {
+                let error = frame::escape(frame.get(frame.peek().outcome), 500);
+                return Err(Cause::Handshake(format!("it refused initialize: {error}")));
+            }
+            let hello = AgentHello::parse(&frame).map_err(Cause::Handshake)?;
+            run = run.select(|i| i > at);
+            let early = (0..run.len()).map(|i| run.frame(i)).collect();
+            return Ok((hello, early));
+        }
+        if last {
+            return Err(Cause::Itself);
+        }
+    }
+}
+
+/// What the task needs while the process serves.
+struct Owner {
+    process: Arc<Process>,
+    stall: Duration,
+    attaching: mpsc::Receiver<Attach>,
+}
+
+impl Owner {
+    /// Passes frames on until the process ends or is to end. Gives the cause,
+    /// and the status if it has ended by itself.
+    async fn relay(
+        mut self,
+        mut lines: LineReader<ChildStdout>,
+        early: Vec<Frame>,
+        guarded: &mut Guarded,
+        stop: &Stop,
+    ) -> (Cause, Option<ExitStatus>) {
+        let mut routing = Routing::new(self.process.clone(), OUTPUT_RUNS, OUTPUT_BYTES);
+        for frame in early {
+            routing.accept(frame.into());
+        }
+        let mut status = None;
+        let mut drain_until: Option<Instant> = None;
+        let mut unfinished_since: Option<Instant> = None;
+        loop {
+            let inside = lines.is_inside_line();
+            unfinished_since = inside.then(|| unfinished_since.unwrap_or_else(Instant::now));
+            let blocked = routing.is_blocked();
+            let deadline =
+                drain_until.or(unfinished_since.filter(|_| !blocked).map(|since| since + self.stall));
+            tokio::select! {
+                biased;
+                () = stop.token.cancelled() => {
+                    return (stop.cause.get().cloned().unwrap_or(Cause::Itself), status);
+                }
+                Some(attach) = self.attaching.recv() => {
+                    let attachment = routing.attach(attach.known);
+                    attach.reply.send(attachment).ok();
+                }
+                () = routing.deliver(), if routing.has_waiting() => {}
+                block = lines.next(), if !blocked => {
+                    // Any progress restarts the clock of an unfinished line.
+                    unfinished_since = None;
+                    match block {
+                        Ok(Block::Lines(block)) => routing.accept(self.parse(block)),
+                        Ok(Block::TooLong) => return (Cause::LineTooLong, status),
+                        end => {
+                            if let Ok(Block::End(rest)) = end && !rest.is_empty() {
+                                routing.accept(self.parse(rest));
+                            }
+                            while routing.has_waiting() && !stop.token.is_cancelled() {
+                                tokio::select! {
+                                    () = routing.deliver() => {}
+                                    () = stop.token.cancelled() => {}
+                                }
+                            }
+                            return self.ended(status, guarded).await;
+                        }
+                    }
+                }
+                ended = guarded.wait(), if status.is_none() => {
+                    status = ended.ok();
+                    drain_until = Some(Instant::now() + DRAIN_GRACE);
+                }
+                () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
+                    if drain_until.is_some() {
+                        return (Cause::Itself, status);
+                    }
+                    let text = lines.partial();
+                    return (Cause::Unfinished(self.stall, frame::escape(text, 200)), status);
+                }
+            }
+        }
+    }
+
+    fn parse(&self, block: Bytes) -> Run {
+        let mut faults: Vec<(String, Fault)> = Vec::new();
+        let run = Run::parse(block, |line, fault| {
+            if faults.len() < MAX_VIOLATIONS as usize {
+                faults.push((frame::escape(line, 200), fault));
+            }
+        });
+        for (line, fault) in faults {
+            self.process.violation(format_args!("a line that is {fault}: {line}"));
+        }
+        run
+    }
+
+    /// Its stdout has ended: has it, too?
+    async fn ended(&self, status: Option<ExitStatus>, guarded: &mut Guarded) -> (Cause, Option<ExitStatus>) {
+        if status.is_some() {
+            return (Cause::Itself, status);
+        }
+        match timeout(process::EOF_GRACE, guarded.wait()).await {
+            Ok(status) => (Cause::Itself, status.ok()),
+            Err(_) => (Cause::ClosedStdout, None),
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Which of a process's sessions does a frame of the agent belong to?
+//!
+//! By the agent's session id, by the id of the request that is answered, or,
+//! when a frame names neither, by there being one session only. Ids are
+//! unique within this process alone, so nothing can cross to another one.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+
+use super::{Attachment, Process};
+use crate::{
+    acp::{Refusal, code},
+    frame::{self, Frame, Kind, Method, Peek, Run},
+    pending::WireId,
+    queue,
+};
+
+/// Frames kept for sessions whose id the agent has not told us yet.
+const EARLY_FRAMES: usize = 1024;
+
+/// Bytes kept for them: one agent's first update has half a megabyte.
+const EARLY_BYTES: usize = 8 << 20;
+
+/// Answers of ours that may wait for the agent to read; above that nothing
+/// more is read from it.
+const MAX_REPLIES: usize = 64;
+
+/// The sessions of one process and what is on its way to them.
+pub(super) struct Routing {
+    process: Arc<Process>,
+    runs: usize,
+    bytes: u32,
+    slots: HashMap<u32, Slot>,
+    next_slot: u32,
+    /// The agent's session ids, with quotes. Ids of sessions that are gone
+    /// stay, so that what the agent still says of them is no breach.
+    bound: HashMap<Bytes, u32>,
+    early: Vec<(Bytes, Frame)>,
+    early_bytes: usize,
+    outgoing: VecDeque<(u32, Run)>,
+    replies: VecDeque<Bytes>,
+}
+
+struct Slot {
+    output: queue::Sender<Run>,
+    /// Its `session/new` has not been answered.
+    opening: bool,
+}
+
+/// Where a frame goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    To(u32),
+    All,
+    Early,
+    Nowhere,
+}
+
+impl Routing {
+    pub(super) fn new(process: Arc<Process>, runs: usize, bytes: u32) -> Self {
+        Self {
+            process,
+            runs,
+            bytes,
+            slots: HashMap::new(),
+            next_slot: 0,
+            bound: HashMap::new(),
+            early: Vec::new(),
+            early_bytes: 0,
+            outgoing: VecDeque::new(),
+            replies: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn attach(&mut self, known: Option<Bytes>) -> Attachment {
+        self.slots.retain(|_, slot| !slot.output.is_closed());
+        // Slots are not used again: a late answer to a former session's
+        // request must find nobody.
+        let slot = self.next_slot;
+        self.next_slot += 1;
+        let (output, receiver) = queue::queue(self.runs, self.bytes);
+        self.slots.insert(slot, Slot { output, opening: known.is_none() });
+        if let Some(known) = known {
+            self.bound.insert(known, slot);
+        }
+        Attachment { slot, output: receiver }
+    }
+
+    /// Whether something waits to be delivered, so that nothing more may be
+    /// read.
+    pub(super) fn is_blocked(&self) -> bool {
+        !self.outgoing.is_empty() || self.replies.len() > MAX_REPLIES
+    }
+
+    /// Whether something waits at all.
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.outgoing.is_empty() || !self.replies.is_empty()
+    }
+
+    /// Waits until one waiting thing can go on, and sends it. Safe to drop.
+    pub(super) async fn deliver(&mut self) {
+        let reply = self.replies.front().map_or(0, Bytes::len);
+        let target = self.outgoing.front().and_then(|(slot, run)| Some((self.slots.get(slot)?, run.size())));
+        tokio::select! {
+            permit = self.process.input().reserve(reply), if reply > 0 => {
+                if let (Ok(permit), Some(reply)) = (permit, self.replies.pop_front()) {
+                    permit.send(reply);
+                }
+            }
+            permit = async {
+                match target {
+                    Some((slot, size)) => slot.output.reserve(size).await.ok(),
+                    None => None,
+                }
+            }, if !self.outgoing.is_empty() => {
+                // A session that is gone takes its frames with it.
+                if let Some((_, run)) = self.outgoing.pop_front() && let Some(permit) = permit {
+                    permit.send(run);
+                }
+            }
+        }
+    }
+
+    /// Takes a run from the agent and sends it on as far as there is room.
+    pub(super) fn accept(&mut self, run: Run) {
+        let mut at = 0;
+        while at < run.len() {
+            let (bytes, peek) = run.at(at);
+            let way = self.way(bytes, peek);
+            // Frames of one session that stand together stay together; with
+            // one session, that is the whole run.
+            let mut end = at + 1;
+            if let Way::To(slot) = way {
+                while end < run.len() && self.way(run.at(end).0, run.at(end).1) == Way::To(slot) {
+                    end += 1;
+                }
+            }
+            let part = if at == 0 && end == run.len() {
+                run.clone()
+            } else {
+                run.select(|i| (at..end).contains(&i))
+            };
+            match way {
+                Way::To(slot) => self.send(slot, part),
+                Way::All => {
+                    let slots: Vec<u32> = self.slots.keys().copied().collect();
+                    for slot in slots {
+                        self.send(slot, part.clone());
+                    }
+                }
+                Way::Early => self.keep(&part.frame(0)),
+                Way::Nowhere => self.refuse(&part.frame(0)),
+            }
+            at = end;
+        }
+        self.flush();
+    }
+
+    fn way(&self, bytes: &[u8], peek: &Peek) -> Way {
+        match peek.kind {
+            Kind::Result | Kind::Error => {
+                let Some(id) = WireId::parse(peek.id.of(bytes)) else { return Way::Nowhere };
+                if self.slots.contains_key(&id.slot) { Way::To(id.slot) } else { Way::Nowhere }
+            }
+            _ if peek.session.is_some() => match self.bound.get(peek.session.of(bytes)) {
+                Some(slot) => Way::To(*slot),
+                None if self.slots.values().any(|slot| slot.opening) => Way::Early,
+                None => Way::Nowhere,
+            },
+            // An elicitation may belong to a request instead of a session.
+            Kind::Request if peek.request_id.is_some() => match WireId::parse(peek.request_id.of(bytes)) {
+                Some(id) if self.slots.contains_key(&id.slot) => Way::To(id.slot),
+                _ => Way::Nowhere,
+            },
+            Kind::Request => match self.only_slot() {
+                Some(slot) => Way::To(slot),
+                None => Way::Nowhere,
+            },
+            // Whoever it concerns will know: a cancelled request by its id.
+            Kind::Notification | Kind::Opaque => match self.only_slot() {
+                Some(slot) => Way::To(slot),
+                None => Way::All,
+            },
+        }
+    }
+
+    fn only_slot(&self) -> Option<u32> {
+        let mut open = self.slots.iter().filter(|(_, slot)| !slot.output.is_closed());
+        match (open.next(), open.next()) {
+            (Some((slot, _)), None) => Some(*slot),
+            _ => None,
+        }
+    }
+
+    fn send(&mut self, slot: u32, run: Run) {
+        let opened = self.opened(slot, &run);
+        self.outgoing.push_back((slot, run));
+        // What came before the answer that names the session goes right after
+        // it, in order.
+        for frame in opened {
+            self.outgoing.push_back((slot, frame.into()));
+        }
+    }
+
+    /// If the run holds the answer that opens this slot's session, binds the
+    /// agent's id and gives the frames that waited for it.
+    fn opened(&mut self, slot: u32, run: &Run) -> Vec<Frame> {
+        let Some(entry) = self.slots.get_mut(&slot).filter(|entry| entry.opening) else { return Vec::new() };
+        let answer = (0..run.len()).map(|i| run.frame(i)).find(|frame| {
+            let peek = frame.peek();
+            peek.kind == Kind::Result && peek.session.is_some()
+        });
+        let Some(answer) = answer else { return Vec::new() };
+        entry.opening = false;
+        let name = answer.share(answer.peek().session);
+        let early = std::mem::take(&mut self.early);
+        let (ours, others): (Vec<_>, Vec<_>) = early.into_iter().partition(|(id, _)| *id == name);
+        self.early = others;
+        self.early_bytes = self.early.iter().map(|(_, frame)| frame.bytes().len()).sum();
+        self.bound.insert(name, slot);
+        ours.into_iter().map(|(_, frame)| frame).collect()
+    }
+
+    fn keep(&mut self, frame: &Frame) {
+        if self.early.len() >= EARLY_FRAMES || self.early_bytes + frame.bytes().len() > EARLY_BYTES {
+            self.refuse(frame);
+            return;
+        }
+        self.early_bytes += frame.bytes().len();
+        self.early.push((frame.share(frame.peek().session), frame.clone()));
+    }
+
+    /// A frame that belongs to no session of ours: counted, and answered if it
+    /// asks something.
+    fn refuse(&mut self, frame: &Frame) {
+        let peek = frame.peek();
+        match peek.kind {
+            Kind::Result | Kind::Error => {
+                let id = frame::escape(frame.get(peek.id), 100);
+                self.process.violation(format_args!("an answer to nothing, with id {id}"));
+            }
+            Kind::Request => {
+                let refusal = if peek.session.is_some() {
+                    Refusal::unknown_session(frame)
+                } else {
+                    let message =
+                        format!("{} names no session, and there is not just one", frame.method_name());
+                    Refusal::new(code::METHOD_NOT_FOUND, message)
+                };
+                self.replies.push_back(refusal.frame(frame.get(peek.id)));
+            }
+            Kind::Notification if peek.method == Method::SessionUpdate => {
+                let id = frame::escape(frame.get(peek.session), 100);
+                self.process.violation(format_args!("an update of an unknown session {id}"));
+            }
+            Kind::Notification | Kind::Opaque => {}
+        }
+    }
+
+    /// Sends what there is room for right now.
+    fn flush(&mut self) {
+        while let Some((slot, run)) = self.outgoing.pop_front() {
+            let Some(entry) = self.slots.get(&slot) else { continue };
+            match entry.output.try_send(run.size(), run) {
+                Ok(()) | Err(queue::NotSent::Closed(_)) => {}
+                Err(queue::NotSent::Full(run)) => {
+                    self.outgoing.push_front((slot, run));
+                    break;
+                }
+            }
+        }
+        while let Some(reply) = self.replies.pop_front() {
+            match self.process.input().try_send(reply.len(), reply) {
+                Ok(()) | Err(queue::NotSent::Closed(_)) => {}
+                Err(queue::NotSent::Full(reply)) => {
+                    self.replies.push_front(reply);
+                    break;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,589 @@
+//! One pass over a line: is it JSON, and where are the parts we route by?
+//!
+//! Written by hand because it runs for every frame in both directions: it
+//! borrows, allocates nothing, does not recurse, and yields byte positions,
+//! which no JSON library does for nested keys in one pass.
+
+use super::{Kind, Method, Peek, Span};
+
+/// Deeper nesting is refused, so that no peer's parser overflows its stack.
+const MAX_DEPTH: u32 = 128;
+
+/// Why a line is not a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// Not valid UTF-8.
+    #[error("not valid UTF-8")]
+    NotUtf8,
+    /// Not JSON; the offset is where it went wrong.
+    #[error("not JSON (at byte {0})")]
+    NotJson(u32),
+    /// JSON, but an array: JSON-RPC batches are not part of ACP.
+    #[error("a batch, which ACP does not have")]
+    Batch,
+    /// JSON, but neither an object nor an array.
+    #[error("not a JSON object")]
+    NotObject,
+    /// Nested too deeply.
+    #[error("nested deeper than {MAX_DEPTH} levels")]
+    TooDeep,
+    /// A key that decides where the frame goes stands there twice: two
+    /// parsers could disagree on what it says.
+    #[error("a key of the envelope stands there twice")]
+    Ambiguous,
+    /// The id is neither a string, a number nor null.
+    #[error("an id that is neither a string, a number nor null")]
+    BadId,
+}
+
+/// Peeks at a line of unknown encoding.
+pub(super) fn peek(line: &[u8]) -> Result<Peek, Fault> {
+    if std::str::from_utf8(line).is_err() {
+        return Err(Fault::NotUtf8);
+    }
+    peek_utf8(line)
+}
+
+/// Peeks at a line that is known to be UTF-8.
+pub(super) fn peek_utf8(line: &[u8]) -> Result<Peek, Fault> {
+    let mut scan = Scan { bytes: line, at: 0 };
+    scan.space();
+    match scan.byte() {
+        Some(b'{') => {}
+        Some(b'[') => {
+            scan.skip(0)?;
+            scan.end()?;
+            return Err(Fault::Batch);
+        }
+        _ => {
+            scan.skip(0)?;
+            scan.end()?;
+            return Err(Fault::NotObject);
+        }
+    }
+    let mut peek = Peek::default();
+    let mut seen = Seen::default();
+    let (mut has_result, mut has_error) = (false, false);
+    scan.object(0, |scan, key| {
+        match key {
+            b"id" => {
+                seen.once(Seen::ID)?;
+                peek.id = scan.value(1)?;
+                if !matches!(line[peek.id.start as usize], b'"' | b'n' | b'-' | b'0'..=b'9') {
+                    return Err(Fault::BadId);
+                }
+            }
+            b"method" => {
+                seen.once(Seen::METHOD)?;
+                peek.name = scan.value(1)?;
+                peek.method = method(peek.name.of(line));
+            }
+            b"params" => {
+                seen.once(Seen::PARAMS)?;
+                let start = scan.at;
+                scan.params(&mut peek, &mut seen)?;
+                peek.params = scan.since(start);
+            }
+            b"result" => {
+                seen.once(Seen::OUTCOME)?;
+                has_result = true;
+                let start = scan.at;
+                scan.find(1, b"sessionId", &mut peek.session, &mut seen, Seen::SESSION)?;
+                peek.outcome = scan.since(start);
+            }
+            b"error" => {
+                seen.once(Seen::OUTCOME)?;
+                has_error = true;
+                let start = scan.at;
+                scan.error(&mut peek, &mut seen)?;
+                peek.outcome = scan.since(start);
+            }
+            _ => scan.skip(1)?,
+        }
+        Ok(())
+    })?;
+    scan.end()?;
+    // A session id of another type names no session.
+    if peek.session.is_some() && line[peek.session.start as usize] != b'"' {
+        peek.session = Span::default();
+    }
+    peek.kind = match (peek.name.is_some(), peek.id.is_some()) {
+        (true, true) => Kind::Request,
+        (true, false) => Kind::Notification,
+        (false, true) if has_result => Kind::Result,
+        (false, true) if has_error => Kind::Error,
+        _ => Kind::Opaque,
+    };
+    Ok(peek)
+}
+
+fn method(name: &[u8]) -> Method {
+    let inner = name.get(1..name.len().saturating_sub(1)).unwrap_or_default();
+    if memchr::memchr(b'\\', inner).is_none() {
+        return Method::parse(inner);
+    }
+    // Some encoders escape the slash.
+    serde_json::from_slice::<String>(name).map_or(Method::Other, |name| Method::parse(name.as_bytes()))
+}
+
+/// Which deciding keys have been seen.
+#[derive(Default)]
+struct Seen(u16);
+
+impl Seen {
+    const ID: u16 = 1;
+    const METHOD: u16 = 2;
+    const PARAMS: u16 = 4;
+    const OUTCOME: u16 = 8;
+    const SESSION: u16 = 16;
+    const REQUEST: u16 = 32;
+    const UPDATE: u16 = 64;
+    const UPDATE_KIND: u16 = 128;
+    const DATA: u16 = 256;
+    const MCP: u16 = 512;
+
+    fn once(&mut self, key: u16) -> Result<(), Fault> {
+        if self.0 & key != 0 {
+            return Err(Fault::Ambiguous);
+        }
+        self.0 |= key;
+        Ok(())
+    }
+}
+
+struct Scan<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Scan<'a> {
+    fn byte(&self) -> Option<u8> {
+        self.bytes.get(self.at).copied()
+    }
+
+    fn bad<T>(&self) -> Result<T, Fault> {
+        Err(Fault::NotJson(self.at as u32))
+    }
+
+    fn since(&self, start: usize) -> Span {
+        Span { start: start as u32, end: self.at as u32 }
+    }
+
+    fn space(&mut self) {
+        while matches!(self.byte(), Some(b' ' | b'\t' | b'\r' | b'\n')) {
+            self.at += 1;
+        }
+    }
+
+    fn end(&mut self) -> Result<(), Fault> {
+        self.space();
+        if self.at == self.bytes.len() { Ok(()) } else { self.bad() }
+    }
+
+    /// Walks the members of an object. `member` gets the unescaped key and
+    /// must consume the value. `depth` is the nesting around the object.
+    fn object(
+        &mut self,
+        depth: u32,
+        mut member: impl FnMut(&mut Self, &[u8]) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        if depth >= MAX_DEPTH {
+            return Err(Fault::TooDeep);
+        }
+        self.at += 1;
+        self.space();
+        if self.byte() == Some(b'}') {
+            self.at += 1;
+            return Ok(());
+        }
+        loop {
+            let start = self.at;
+            if self.byte() != Some(b'"') {
+                return self.bad();
+            }
+            let escaped = self.string()?;
+            let raw = &self.bytes[start..self.at];
+            self.space();
+            if self.byte() != Some(b':') {
+                return self.bad();
+            }
+            self.at += 1;
+            self.space();
+            if escaped {
+                // A key may be written with escapes and mean the same.
+                let key = serde_json::from_slice::<String>(raw).unwrap_or_default();
+                member(self, key.as_bytes())?;
+            } else {
+                member(self, &raw[1..raw.len() - 1])?;
+            }
+            self.space();
+            match self.byte() {
+                Some(b',') => self.at += 1,
+                Some(b'}') => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                _ => return self.bad(),
+            }
+            self.space();
+        }
+    }
+
+    fn params(&mut self, peek: &mut Peek, seen: &mut Seen) -> Result<(), Fault> {
+        if self.byte() != Some(b'{') {
+            return self.skip(1);
+        }
+        self.object(1, |scan, key| match key {
+            b"sessionId" => {
+                seen.once(Seen::SESSION)?;
+                peek.session = scan.value(2)?;
+                Ok(())
+            }
+            b"requestId" => {
+                seen.once(Seen::REQUEST)?;
+                peek.request_id = scan.value(2)?;
+                Ok(())
+            }
+            b"update" => {
+                seen.once(Seen::UPDATE)?;
+                scan.find(2, b"sessionUpdate", &mut peek.update, seen, Seen::UPDATE_KIND)
+            }
+            b"mcpServers" => {
+                seen.once(Seen::MCP)?;
+                peek.mcp_servers = scan.value(2)?;
+                Ok(())
+            }
+            _ => scan.skip(2),
+        })
+    }
+
+    fn error(&mut self, peek: &mut Peek, seen: &mut Seen) -> Result<(), Fault> {
+        if self.byte() != Some(b'{') {
+            return self.skip(1);
+        }
+        self.object(1, |scan, key| match key {
+            b"data" => {
+                seen.once(Seen::DATA)?;
+                scan.find(2, b"sessionId", &mut peek.session, seen, Seen::SESSION)
+            }
+            _ => scan.skip(2),
+        })
+    }
+
+    /// Consumes a value; if it is an object, notes where the value of `wanted`
+    /// stands.
+    fn find(
+        &mut self,
+        depth: u32,
+        wanted: &[u8],
+        found: &mut Span,
+        seen: &mut Seen,
+        mark: u16,
+    ) -> Result<(), Fault> {
+        if self.byte() != Some(b'{') {
+            return self.skip(depth);
+        }
+        self.object(depth, |scan, key| {
+            if key == wanted {
+                seen.once(mark)?;
+                *found = scan.value(depth + 1)?;
+                return Ok(());
+            }
+            scan.skip(depth + 1)
+        })
+    }
+
+    fn value(&mut self, depth: u32) -> Result<Span, Fault> {
+        let start = self.at;
+        self.skip(depth)?;
+        Ok(self.since(start))
+    }
+
+    /// Consumes any value without recursion. `depth` is the nesting around it.
+    fn skip(&mut self, depth: u32) -> Result<(), Fault> {
+        // One bit per open container: set for an object.
+        let mut objects: u128 = 0;
+        let mut open: u32 = 0;
+        loop {
+            // A value begins here.
+            match self.byte() {
+                Some(b'"') => {
+                    self.string()?;
+                }
+                Some(b'{' | b'[') => {
+                    if depth + open >= MAX_DEPTH {
+                        return Err(Fault::TooDeep);
+                    }
+                    let object = self.byte() == Some(b'{');
+                    self.at += 1;
+                    self.space();
+                    if self.byte() == Some(if object { b'}' } else { b']' }) {
+                        self.at += 1;
+                    } else {
+                        objects = objects << 1 | u128::from(object);
+                        open += 1;
+                        if object {
+                            self.key()?;
+                        }
+                        continue;
+                    }
+                }
+                Some(b't') => self.word(b"true")?,
+                Some(b'f') => self.word(b"false")?,
+                Some(b'n') => self.word(b"null")?,
+                _ => self.number()?,
+            }
+            // A value has ended; close what ends with it.
+            loop {
+                if open == 0 {
+                    return Ok(());
+                }
+                self.space();
+                let object = objects & 1 == 1;
+                match self.byte() {
+                    Some(b',') => {
+                        self.at += 1;
+                        self.space();
+                        if object {
+                            self.key()?;
+                        }
+                        break;
+                    }
+                    Some(b'}') if object => {}
+                    Some(b']') if !object => {}
+                    _ => return self.bad(),
+                }
+                self.at += 1;
+                objects >>= 1;
+                open -= 1;
+            }
+        }
+    }
+
+    /// Consumes `"key" :` and the space around it.
+    fn key(&mut self) -> Result<(), Fault> {
+        if self.byte() != Some(b'"') {
+            return self.bad();
+        }
+        self.string()?;
+        self.space();
+        if self.byte() != Some(b':') {
+            return self.bad();
+        }
+        self.at += 1;
+        self.space();
+        Ok(())
+    }
+
+    fn word(&mut self, word: &[u8]) -> Result<(), Fault> {
+        if !self.bytes[self.at..].starts_with(word) {
+            return self.bad();
+        }
+        self.at += word.len();
+        Ok(())
+    }
+
+    fn number(&mut self) -> Result<(), Fault> {
+        if self.byte() == Some(b'-') {
+            self.at += 1;
+        }
+        match self.byte() {
+            Some(b'0') => self.at += 1,
+            Some(b'1'..=b'9') => self.digits()?,
+            _ => return self.bad(),
+        }
+        if self.byte() == Some(b'.') {
+            self.at += 1;
+            self.digits()?;
+        }
+        if let Some(b'e' | b'E') = self.byte() {
+            self.at += 1;
+            if let Some(b'+' | b'-') = self.byte() {
+                self.at += 1;
+            }
+            self.digits()?;
+        }
+        Ok(())
+    }
+
+    fn digits(&mut self) -> Result<(), Fault> {
+        let start = self.at;
+        while matches!(self.byte(), Some(b'0'..=b'9')) {
+            self.at += 1;
+        }
+        if self.at == start { self.bad() } else { Ok(()) }
+    }
+
+    /// Consumes a string from its opening quote; says whether it holds escapes.
+    fn string(&mut self) -> Result<bool, Fault> {
+        self.at += 1;
+        let mut escaped = false;
+        loop {
+            self.plain();
+            match self.byte() {
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(escaped);
+                }
+                Some(b'\\') => {
+                    escaped = true;
+                    self.at += 1;
+                    match self.byte() {
+                        Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 1,
+                        // Lone surrogates are let through: agents that cut
+                        // strings between UTF-16 units do send them.
+                        Some(b'u') => {
+                            let hex = self.bytes.get(self.at + 1..self.at + 5);
+                            if !hex.is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit)) {
+                                return self.bad();
+                            }
+                            self.at += 5;
+                        }
+                        _ => return self.bad(),
+                    }
+                }
+                _ => return self.bad(),
+            }
+        }
+    }
+
+    /// Moves to the next quote, backslash or control character, eight bytes
+    /// at a time: strings are most of what passes through.
+    fn plain(&mut self) {
+        const ONES: u64 = 0x0101_0101_0101_0101;
+        const HIGH: u64 = 0x8080_8080_8080_8080;
+        while let Some(chunk) = self.bytes.get(self.at..).and_then(<[u8]>::first_chunk::<8>) {
+            let word = u64::from_le_bytes(*chunk);
+            let quote = word ^ (ONES * u64::from(b'"'));
+            let slash = word ^ (ONES * u64::from(b'\\'));
+            let hit = (quote.wrapping_sub(ONES) & !quote
+                | slash.wrapping_sub(ONES) & !slash
+                | word.wrapping_sub(ONES * 0x20) & !word)
+                & HIGH;
+            if hit != 0 {
+                self.at += hit.trailing_zeros() as usize / 8;
+                return;
+            }
+            self.at += 8;
+        }
+        while let Some(byte) = self.byte() {
+            if byte == b'"' || byte == b'\\' || byte < 0x20 {
+                return;
+            }
+            self.at += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+mod tests {
+    use super::*;
+
+    fn ok(text: &str) -> Peek {
+        peek(text.as_bytes()).unwrap_or_else(|fault| panic!("{text}: {fault}"))
+    }
+
+    fn at(text: &str, span: Span) -> &str {
+        std::str::from_utf8(span.of(text.as_bytes())).unwrap()
+    }
+
+    #[test]
+    fn finds_what_routes_a_frame() {
+        let text = r#"{"jsonrpc":"2.0","id":"1","method":"session\/prompt","params":{"update":{"x":[],"sessionUpdate":"plan"},"\u0073essionId":"s\"1","requestId":-0.0}}"#;
+        let peek = ok(text);
+        assert_eq!((peek.kind, peek.method), (Kind::Request, Method::SessionPrompt));
+        assert_eq!(at(text, peek.id), r#""1""#);
+        assert_eq!(at(text, peek.session), r#""s\"1""#);
+        assert_eq!(at(text, peek.update), r#""plan""#);
+        assert_eq!(at(text, peek.request_id), "-0.0");
+    }
+
+    #[test]
+    fn finds_the_session_in_results_and_error_data() {
+        let text = r#"{"id":0,"result":{"modes":null,"sessionId":"a"}}"#;
+        assert_eq!(at(text, ok(text).session), r#""a""#);
+        assert_eq!(ok(text).kind, Kind::Result);
+        let text = r#"{"id":0,"error":{"code":1,"data":{"sessionId":"b"}}}"#;
+        assert_eq!(at(text, ok(text).session), r#""b""#);
+        assert_eq!(ok(text).kind, Kind::Error);
+        assert!(ok(r#"{"method":"x","params":{"sessionId":7}}"#).session.is_none());
+        assert!(ok(r#"{"method":"x","params":[{"sessionId":"x"}]}"#).session.is_none());
+    }
+
+    #[test]
+    fn tells_requests_from_notifications_and_answers() {
+        assert_eq!(ok(r#"{"id":null,"method":"x"}"#).kind, Kind::Request);
+        assert_eq!(ok(r#"{"method":"x"}"#).kind, Kind::Notification);
+        assert_eq!(ok(r#"{"id":1,"result":null}"#).kind, Kind::Result);
+        assert_eq!(ok(r#"{"id":1}"#).kind, Kind::Opaque);
+        assert_eq!(ok("{}").kind, Kind::Opaque);
+    }
+
+    #[test]
+    fn refuses_what_two_parsers_could_read_differently() {
+        for text in [
+            r#"{"id":1,"id":2,"method":"x"}"#,
+            r#"{"method":"x","method":"y"}"#,
+            r#"{"id":1,"result":1,"error":{}}"#,
+            r#"{"method":"x","params":{"sessionId":"a","sessionId":"b"}}"#,
+            r#"{"method":"x","params":{"sessionId":"a","\u0073essionId":"b"}}"#,
+            r#"{"method":"x","params":{},"params":{}}"#,
+        ] {
+            assert_eq!(peek(text.as_bytes()).unwrap_err(), Fault::Ambiguous, "{text}");
+        }
+        assert!(peek(br#"{"method":"x","params":{"_meta":{"a":1,"a":2}}}"#).is_ok());
+    }
+
+    #[test]
+    fn names_what_is_wrong() {
+        assert_eq!(peek(b"[{},{}]").unwrap_err(), Fault::Batch);
+        assert_eq!(peek(b"12").unwrap_err(), Fault::NotObject);
+        assert_eq!(peek(b"{\"a\":\"\xff\"}").unwrap_err(), Fault::NotUtf8);
+        assert_eq!(peek(br#"{"id":{},"method":"x"}"#).unwrap_err(), Fault::BadId);
+        assert_eq!(peek(br#"{"id":true,"method":"x"}"#).unwrap_err(), Fault::BadId);
+        let deep = |n: usize| format!("{{\"params\":{}{}}}", "[".repeat(n), "]".repeat(n));
+        assert!(peek(deep(127).as_bytes()).is_ok());
+        assert_eq!(peek(deep(128).as_bytes()).unwrap_err(), Fault::TooDeep);
+        assert_eq!(peek(deep(100_000).as_bytes()).unwrap_err(), Fault::TooDeep);
+    }
+
+    /// The oracle: for lines without the exceptions named above, we must say
+    /// "JSON" exactly when serde_json does.
+    #[test]
+    fn agrees_with_serde_json_on_what_is_json() {
+        let seeds = [
+            r#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"h\u00e9 \n"}}}}"#,
+            r#"{"a":[1,-2.5e+10,true,false,null,{"b":[]},{}, "\\\"/\b\f\t"],"c" : 0.1E-7 }"#,
+        ];
+        let bytes = b"{}[]\",:\\ u0e-+.ntf\x01a\x7f";
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = |n: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state % n as u64) as usize
+        };
+        let mut valid = 0;
+        for round in 0..200_000 {
+            let mut line = seeds[round % 2].as_bytes().to_vec();
+            for _ in 0..=random(3) {
+                let at = random(line.len());
+                match random(3) {
+                    0 => line[at] = bytes[random(bytes.len())],
+                    1 => line.insert(at, bytes[random(bytes.len())]),
+                    _ => drop(line.remove(at)),
+                }
+            }
+            let ours = match peek(&line) {
+                Err(Fault::NotJson(_)) => false,
+                Ok(_) | Err(Fault::Batch | Fault::NotObject) => true,
+                Err(Fault::Ambiguous | Fault::BadId | Fault::TooDeep | Fault::NotUtf8) => continue,
+            };
+            let theirs = serde_json::from_slice::<serde::de::IgnoredAny>(&line).is_ok();
+            assert_eq!(ours, theirs, "{}", String::from_utf8_lossy(&line));
+            valid += usize::from(theirs);
+        }
+        assert!(valid > 1000, "the mutations left too little valid JSON: {valid}");
+    }
+}

@@ -1,0 +1,62 @@
+//! The one place that starts tasks: each is tracked until its end, its panic
+//! is seen, and shutdown can wait for all of them.
+
+use std::{future::Future, panic::AssertUnwindSafe};
+
+use futures_util::FutureExt as _;
+use tokio_util::task::TaskTracker;
+use tracing::{Instrument as _, Span, error};
+
+/// Starts tasks and waits for them. Clones share the same set.
+#[derive(Debug, Clone, Default)]
+pub struct Tasks {
+    tracker: TaskTracker,
+}
+
+impl Tasks {
+    /// Starts a task. A panic ends that task alone and is logged; whoever
+    /// holds the other end of its queues sees them close.
+    #[allow(clippy::disallowed_methods, reason = "this is the one place that starts tasks")]
+    pub fn start(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        let guarded = AssertUnwindSafe(task).catch_unwind();
+        let seen = async move {
+            if let Err(panic) = guarded.await {
+                let text = panic
+                    .downcast_ref::<&str>()
+                    .map(ToString::to_string)
+                    .or_else(|| panic.downcast_ref::<String>().cloned())
+                    .unwrap_or_default();
+                error!(task = name, panic = text, "a task panicked; what it served has ended");
+            }
+        };
+        tokio::spawn(self.tracker.track_future(seen.instrument(Span::current())));
+    }
+
+    /// Waits until every task has ended.
+    pub async fn ended(&self) {
+        self.tracker.close();
+        self.tracker.wait().await;
+    }
+
+    /// How many are running.
+    pub fn running(&self) -> usize {
+        self.tracker.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    #[allow(clippy::panic, reason = "the panic is what is tested")]
+    async fn a_panic_ends_only_its_own_task() {
+        let tasks = Tasks::default();
+        let (tx, rx) = tokio::sync::oneshot::channel();
+        tasks.start("bad", async { panic!("on purpose") });
+        tasks.start("good", async move { drop(tx.send(7)) });
+        assert_eq!(rx.await, Ok(7));
+        tasks.ended().await;
+        assert_eq!(tasks.running(), 0);
+    }
+}

@@ -6,8 +6,12 @@ pub mod config;
 pub mod demo;
 pub mod frame;
 pub mod guard;
+pub mod identity;
 pub mod pending;
+pub mod pool;
 pub mod queue;
+pub mod router;
+pub mod session;
 pub mod tasks;
 /// Generated from `proto/`.
 #[allow(missing_docs)]

@@ -33,9 +33,14 @@ impl<T> Pending<T> {
         self.open.remove(&number)
     }
 
-    /// Looks at a request.
-    pub fn get(&self, number: u32) -> Option<&T> {
-        self.open.get(&number)
+    /// All of them, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.open.values()
+    }
+
+    /// Looks at a request in order to change it.
+    pub fn get_mut(&mut self, number: u32) -> Option<&mut T> {
+        self.open.get_mut(&number)
     }
 
     /// Finds the first request that fits.
@@ -91,11 +96,16 @@ impl WireId {
         let id: u64 = std::str::from_utf8(raw).ok()?.parse().ok()?;
         Some(Self { slot: (id >> 32) as u32, number: id as u32 })
     }
+
+    /// The id as a number.
+    pub fn value(self) -> u64 {
+        u64::from(self.slot) << 32 | u64::from(self.number)
+    }
 }
 
 impl std::fmt::Display for WireId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", u64::from(self.slot) << 32 | u64::from(self.number))
+        write!(f, "{}", self.value())
     }
 }
 
@@ -121,7 +131,7 @@ mod tests {
     fn wire_ids_survive_the_way_and_foreign_ones_are_refused() {
         let id = WireId { slot: WireId::MAX_SLOT, number: u32::MAX };
         assert_eq!(WireId::parse(id.to_string().as_bytes()), Some(id));
-        assert!(u64::from(id.slot) << 32 | u64::from(id.number) < 1 << 53);
+        assert!(id.value() < 1 << 53);
         for foreign in ["-1", "01", "1.0", "\"1\"", "null", "", "1e3", "99999999999999999999"] {
             assert_eq!(WireId::parse(foreign.as_bytes()), None, "{foreign}");
         }

@@ -1,0 +1,573 @@
+//! A session: the one place where both directions meet.
+//!
+//! One task per session owns its state alone. It takes frames from the editor
+//! and runs from the agent, and it never waits for room on one side while the
+//! other has something to say: what cannot go out is held in an outbox, and
+//! the side that fills that outbox is not read until it is empty. (An agent
+//! that floods its stdout before it reads its stdin would otherwise lock both
+//! up for ever.)
+
+mod from_agent;
+mod from_editor;
+
+use std::{collections::VecDeque, path::PathBuf, pin::pin, sync::Arc, time::Duration, time::SystemTime};
+
+use bytes::{Bytes, BytesMut};
+use serde_json::json;
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep_until},
+};
+use tracing::{Instrument as _, debug, info_span};
+use uuid::Uuid;
+
+use crate::{
+    acp::{self, EditorCapabilities, Refusal, code},
+    agent::{Cause, Exit, Process},
+    frame::{Frame, Method, Run, splice},
+    identity::Caller,
+    pending::{Pending, WireId},
+    pool::{Key, Lease, Pool},
+    queue,
+    router::{Entry, Router},
+    tasks::Tasks,
+};
+
+/// Prompts that may wait while a turn runs; one more is refused.
+const MAX_QUEUED_PROMPTS: usize = 16;
+
+/// Frames from the editor that may wait for a session; more are refused.
+const INPUT_FRAMES: usize = 256;
+
+/// Bytes that may wait there: two frames of the largest size.
+const INPUT_BYTES: u32 = 32 << 20;
+
+/// Answers of ours that may pile up in an outbox before the side that causes
+/// them is not read any more.
+const MAX_OUTBOX: usize = 64;
+
+/// How long an editor may take to answer a request that the agent has
+/// withdrawn; then the answer is ours.
+const WITHDRAW_GRACE: Duration = Duration::from_secs(5);
+
+/// Frames on their way to an editor: complete lines.
+#[derive(Debug, Clone)]
+pub struct Packet {
+    /// The lines.
+    pub frames: Bytes,
+    /// How many.
+    pub count: u32,
+}
+
+/// A session's way to its editor.
+#[derive(Debug)]
+pub struct EditorLink {
+    /// Which session of the connection; part of every request id.
+    pub slot: u32,
+    /// Where frames for the editor go.
+    pub out: queue::Sender<Packet>,
+    /// What the editor can do.
+    pub capabilities: EditorCapabilities,
+    /// Where the connection learns of this session's fate.
+    pub events: mpsc::Sender<SessionEvent>,
+}
+
+/// What a connection must know of its sessions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionEvent {
+    /// The opening request was answered with a result.
+    Opened(u32),
+    /// The session is no more.
+    Ended(u32),
+    /// The editor has not taken its frames for too long.
+    Stalled,
+}
+
+/// How a session comes to be.
+#[derive(Debug, Clone)]
+pub enum Opening {
+    /// `session/new`.
+    New,
+    /// `session/load`, with the agent's own id of the session.
+    Load(Bytes),
+    /// `session/resume`, likewise.
+    Resume(Bytes),
+}
+
+/// The model and mode a new session should start with.
+#[derive(Debug, Clone, Default)]
+pub struct Wish {
+    /// The model.
+    pub model: Option<String>,
+    /// The mode.
+    pub mode: Option<String>,
+}
+
+/// Everything a session starts from.
+#[derive(Debug)]
+pub struct Open {
+    /// Our id of it.
+    pub id: Uuid,
+    /// How it comes to be.
+    pub opening: Opening,
+    /// The editor's request.
+    pub request: Frame,
+    /// Who asks.
+    pub caller: Caller,
+    /// Which process it needs.
+    pub key: Key,
+    /// Where it works.
+    pub cwd: PathBuf,
+    /// What it should start with.
+    pub wish: Wish,
+    /// How long a cancelled turn may take to end.
+    pub cancel_grace: Duration,
+    /// How long the editor may leave its frames unread.
+    pub editor_timeout: Duration,
+}
+
+/// The handle: frames from the editor go in here. Dropping it ends the session.
+#[derive(Debug)]
+pub struct SessionHandle {
+    input: queue::Sender<Frame>,
+}
+
+impl SessionHandle {
+    /// Passes a frame on if there is room.
+    pub fn try_send(&self, frame: Frame) -> Result<(), queue::NotSent<Frame>> {
+        self.input.try_send(frame.bytes().len(), frame)
+    }
+}
+
+/// A request of the editor (or our own) that the agent has not answered.
+#[derive(Debug)]
+struct Request {
+    purpose: Purpose,
+    /// The editor's id of it, raw; empty for our own.
+    editor_id: Bytes,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Open,
+    Prompt,
+    Relay,
+    /// Our own `session/set_config_option` or `session/set_mode`.
+    Wish,
+    /// Our own `session/close`.
+    Close,
+}
+
+/// A request of the agent that the editor has not answered.
+#[derive(Debug)]
+struct Ask {
+    /// The agent's id of it, raw.
+    agent_id: Bytes,
+    method: Method,
+    /// The agent has withdrawn it; by then the answer is due.
+    withdrawn: Option<Instant>,
+}
+
+/// The running turn.
+#[derive(Debug)]
+struct Turn {
+    /// Number of its prompt among the requests.
+    number: u32,
+    /// It was cancelled; by then it must have ended.
+    cancelled: Option<Instant>,
+}
+
+/// The agent's side of the session.
+#[derive(Debug)]
+struct Binding {
+    lease: Lease,
+    slot: u32,
+    /// The agent's id of the session, with quotes; empty until it is told.
+    name: Bytes,
+}
+
+impl Binding {
+    fn process(&self) -> &Arc<Process> {
+        &self.lease.process
+    }
+}
+
+struct Session {
+    open: Open,
+    /// Our id of the session, with quotes.
+    name: Bytes,
+    link: EditorLink,
+    router: Router,
+    binding: Option<Binding>,
+    /// The opening request has been answered with a result.
+    is_open: bool,
+    requests: Pending<Request>,
+    asks: Pending<Ask>,
+    turn: Option<Turn>,
+    queued: VecDeque<Frame>,
+    to_agent: VecDeque<Bytes>,
+    to_editor: VecDeque<Packet>,
+    stalled_since: Option<Instant>,
+    exit: Option<Arc<Exit>>,
+    ended: bool,
+}
+
+/// Starts a session's task.
+pub fn start(open: Open, link: EditorLink, pool: Pool, router: Router, tasks: &Tasks) -> SessionHandle {
+    let (input, frames) = queue::queue(INPUT_FRAMES, INPUT_BYTES);
+    let span = info_span!("session", session.id = %open.id, agent = %open.key.agent, user = %open.caller.user);
+    let session = Session {
+        name: format!("\"{}\"", open.id).into(),
+        open,
+        link,
+        router,
+        binding: None,
+        is_open: false,
+        requests: Pending::new(),
+        asks: Pending::new(),
+        turn: None,
+        queued: VecDeque::new(),
+        to_agent: VecDeque::new(),
+        to_editor: VecDeque::new(),
+        stalled_since: None,
+        exit: None,
+        ended: false,
+    };
+    tasks.start("session", session.run(pool, frames).instrument(span));
+    SessionHandle { input }
+}
+
+impl Session {
+    async fn run(mut self, pool: Pool, mut input: queue::Receiver<Frame>) {
+        if let Some((output, held)) = self.bind(pool, &mut input).await {
+            self.ask_to_open();
+            for frame in held {
+                self.from_editor(&frame);
+            }
+            self.serve(input, output).await;
+        }
+        self.flush_editor().await;
+        self.leave();
+        self.link.events.send(SessionEvent::Ended(self.link.slot)).await.ok();
+    }
+
+    /// Leases a process and takes a place at it. What the editor says
+    /// meanwhile is held.
+    async fn bind(
+        &mut self,
+        pool: Pool,
+        input: &mut queue::Receiver<Frame>,
+    ) -> Option<(queue::Receiver<Run>, Vec<Frame>)> {
+        let known = match &self.open.opening {
+            Opening::New => None,
+            Opening::Load(name) | Opening::Resume(name) => Some(name.clone()),
+        };
+        let key = self.open.key.clone();
+        let name = known.clone().unwrap_or_default();
+        let mut held = Vec::new();
+        let mut attached = pin!(async {
+            let lease = pool.lease(key).await.map_err(|why| why.to_string())?;
+            match lease.process.attach(known).await {
+                Some(attachment) => Ok((lease, attachment)),
+                None => Err(lease.process.exited().await.to_string()),
+            }
+        });
+        loop {
+            tokio::select! {
+                attached = &mut attached => match attached {
+                    Ok((lease, attachment)) => {
+                        self.binding = Some(Binding { lease, slot: attachment.slot, name });
+                        return Some((attachment.output, held));
+                    }
+                    Err(why) => {
+                        self.answer_opening(&Refusal::new(code::AGENT_ENDED, why));
+                        return None;
+                    }
+                },
+                frame = input.recv() => {
+                    let frame = frame?;
+                    let peek = frame.peek();
+                    let opening = self.open.request.get(self.open.request.peek().id);
+                    if peek.method == Method::CancelRequest && frame.get(peek.request_id) == opening {
+                        self.answer_opening(&Refusal::new(code::CANCELLED, "cancelled before the agent was ready"));
+                        return None;
+                    }
+                    if held.len() < MAX_QUEUED_PROMPTS {
+                        held.push(frame);
+                    } else {
+                        self.refuse(&frame, code::LIMIT, "too much is waiting for this session to open");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Passes the opening request on to the agent.
+    fn ask_to_open(&mut self) {
+        let Some(binding) = &self.binding else { return };
+        let request = self.open.request.clone();
+        let peek = request.peek();
+        // Null means none; agents differ in whether they take it.
+        let mcp = request.get(peek.mcp_servers);
+        let servers = if mcp == b"null" { peek.mcp_servers } else { Default::default() };
+        let name = binding.name.clone();
+        let editor_id = request.share(peek.id);
+        let id = self.number(Request { purpose: Purpose::Open, editor_id });
+        let mut out = BytesMut::new();
+        splice(&mut out, request.bytes(), [(peek.id, id.as_bytes()), (peek.session, &name), (servers, b"[]")]);
+        self.send_agent(out.freeze());
+    }
+
+    async fn serve(&mut self, mut input: queue::Receiver<Frame>, mut output: queue::Receiver<Run>) {
+        let Some(process) = self.binding.as_ref().map(|binding| binding.process().clone()) else { return };
+        let out = self.link.out.clone();
+        let mut agent_gone = false;
+        let mut editor_gone = false;
+        while !self.ended && !editor_gone {
+            let editor_size = self.to_editor.front().map_or(0, |packet| packet.frames.len());
+            let agent_size = self.to_agent.front().map_or(0, Bytes::len);
+            let deadline = self.next_deadline();
+            tokio::select! {
+                biased;
+                permit = out.reserve(editor_size), if editor_size > 0 => {
+                    match (permit, self.to_editor.pop_front()) {
+                        (Ok(permit), Some(packet)) => permit.send(packet),
+                        _ => editor_gone = true,
+                    }
+                    self.stalled_since = None;
+                }
+                permit = process.input().reserve(agent_size), if agent_size > 0 && !agent_gone => {
+                    if let (Ok(permit), Some(line)) = (permit, self.to_agent.pop_front()) {
+                        permit.send(line);
+                    } else {
+                        self.to_agent.clear();
+                    }
+                }
+                () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
+                    self.deadline_passed().await;
+                }
+                run = output.recv(), if !agent_gone && editor_size == 0 && self.to_agent.len() < MAX_OUTBOX => {
+                    match run {
+                        Some(run) => self.from_agent(&run),
+                        None => agent_gone = true,
+                    }
+                }
+                exit = process.exited(), if agent_gone && self.exit.is_none() => self.agent_ended(exit),
+                frame = input.recv(), if agent_size == 0 && self.to_editor.len() < MAX_OUTBOX => {
+                    match frame {
+                        Some(frame) => self.from_editor(&frame),
+                        None => editor_gone = true,
+                    }
+                }
+            }
+        }
+    }
+
+    /// What was answered last still has to reach the editor, within reason.
+    async fn flush_editor(&mut self) {
+        let timeout = self.open.editor_timeout;
+        while let Some(packet) = self.to_editor.pop_front() {
+            match tokio::time::timeout(timeout, self.link.out.reserve(packet.frames.len())).await {
+                Ok(Ok(permit)) => permit.send(packet),
+                _ => return,
+            }
+        }
+    }
+
+    /// Leaves the agent in good order: the turn is cancelled, nothing it asked
+    /// stays unanswered, its session is closed.
+    fn leave(&mut self) {
+        if self.turn.take().is_some() {
+            self.router.turn_ended();
+            self.tell_agent("session/cancel");
+        }
+        self.answer_asks(|_| true);
+        if let Some(binding) = &self.binding
+            && self.exit.is_none()
+            && self.is_open
+            && binding.process().hello.can("close")
+        {
+            let params = json!({ "sessionId": serde_json::from_slice::<String>(&binding.name).unwrap_or_default() });
+            let id = self.number(Request { purpose: Purpose::Close, editor_id: Bytes::new() });
+            self.send_agent(acp::call(Some(id), "session/close", &params));
+        }
+        if let Some(binding) = &self.binding {
+            // The process will see the end of its input after these.
+            for line in self.to_agent.drain(..) {
+                if binding.process().input().try_send(line.len(), line).is_err() {
+                    break;
+                }
+            }
+        }
+        match self.open.opening {
+            // A session that never came to be is not remembered.
+            Opening::New if !self.is_open => {}
+            _ => self.router.parked(self.open.id),
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let turn = self.turn.as_ref().and_then(|turn| turn.cancelled);
+        let asks = self.asks.iter().filter_map(|ask| ask.withdrawn).min();
+        let stall = self.stalled_since.map(|since| since + self.open.editor_timeout);
+        [turn, asks, stall].into_iter().flatten().min()
+    }
+
+    async fn deadline_passed(&mut self) {
+        let now = Instant::now();
+        if self.stalled_since.is_some_and(|since| since + self.open.editor_timeout <= now) {
+            debug!("the editor does not take its frames; it is dropped");
+            self.link.events.send(SessionEvent::Stalled).await.ok();
+            self.to_editor.clear();
+            self.ended = true;
+        }
+        self.answer_asks(|ask| ask.withdrawn.is_some_and(|due| due <= now));
+        if self.turn.as_ref().and_then(|turn| turn.cancelled).is_some_and(|due| due <= now) {
+            // The agent had its chance; the editor gets its one answer now.
+            let grace = self.open.cancel_grace;
+            if let Some(binding) = &self.binding {
+                binding.process().stop(Cause::CancelIgnored(grace));
+            }
+            self.end_turn_cancelled();
+        }
+    }
+
+    /// The process has ended: every request in flight gets its one answer.
+    fn agent_ended(&mut self, exit: Arc<Exit>) {
+        debug!(%exit, "the session's process has ended");
+        if self.turn.as_ref().is_some_and(|turn| turn.cancelled.is_some()) {
+            self.end_turn_cancelled();
+        }
+        let refusal = Refusal::new(code::AGENT_ENDED, exit.to_string());
+        for request in self.requests.drain(|_| true) {
+            if !request.editor_id.is_empty() {
+                self.send_editor(refusal.frame(&request.editor_id));
+            }
+        }
+        if self.turn.take().is_some() {
+            self.router.turn_ended();
+        }
+        for frame in std::mem::take(&mut self.queued) {
+            self.send_editor(refusal.frame(frame.get(frame.peek().id)));
+        }
+        self.withdraw(|_| true);
+        self.to_agent.clear();
+        self.ended = !self.is_open;
+        self.exit = Some(exit);
+    }
+
+    fn end_turn_cancelled(&mut self) {
+        let Some(turn) = self.turn.take() else { return };
+        self.router.turn_ended();
+        if let Some(request) = self.requests.complete(turn.number) {
+            self.send_editor(acp::result(&request.editor_id, acp::CANCELLED_TURN));
+        }
+    }
+
+    /// Answers requests of the agent with the safe default, and takes them
+    /// back from the editor.
+    fn answer_asks(&mut self, which: impl Fn(&Ask) -> bool) {
+        for ask in self.withdraw(which) {
+            let answer = match ask.method {
+                Method::RequestPermission => acp::result(&ask.agent_id, acp::CANCELLED_PERMISSION),
+                Method::ElicitationCreate => acp::result(&ask.agent_id, acp::CANCELLED_ELICITATION),
+                _ => Refusal::new(code::CANCELLED, "nobody is there to answer this any more").frame(&ask.agent_id),
+            };
+            self.send_agent(answer);
+        }
+    }
+
+    /// Takes requests out of the table and tells the editor not to bother.
+    fn withdraw(&mut self, which: impl Fn(&Ask) -> bool) -> Vec<Ask> {
+        let mut taken = Vec::new();
+        while let Some((number, _)) = self.asks.find(&which) {
+            taken.extend(self.asks.complete(number));
+            self.send_editor(acp::call(None, "$/cancel_request", &json!({ "requestId": self.editor_id(number) })));
+        }
+        taken
+    }
+
+    /// The id of a request of ours towards the editor.
+    fn editor_id(&self, number: u32) -> u64 {
+        WireId { slot: self.link.slot, number }.value()
+    }
+
+    /// Notes a request to the agent and gives its id on the wire.
+    fn number(&mut self, request: Request) -> String {
+        let number = self.requests.register(request);
+        let slot = self.binding.as_ref().map_or(0, |binding| binding.slot);
+        WireId { slot, number }.to_string()
+    }
+
+    fn tell_agent(&mut self, method: &str) {
+        let Some(binding) = &self.binding else { return };
+        let id: String = serde_json::from_slice(&binding.name).unwrap_or_default();
+        self.send_agent(acp::call(None, method, &json!({ "sessionId": id })));
+    }
+
+    fn send_agent(&mut self, line: Bytes) {
+        let Some(binding) = &self.binding else { return };
+        if self.to_agent.is_empty() {
+            match binding.process().input().try_send(line.len(), line) {
+                Ok(()) | Err(queue::NotSent::Closed(_)) => {}
+                Err(queue::NotSent::Full(line)) => self.to_agent.push_back(line),
+            }
+        } else {
+            self.to_agent.push_back(line);
+        }
+    }
+
+    fn send_editor(&mut self, line: Bytes) {
+        self.send_packet(Packet { frames: line, count: 1 });
+    }
+
+    fn send_packet(&mut self, packet: Packet) {
+        if self.to_editor.is_empty() {
+            match self.link.out.try_send(packet.frames.len(), packet) {
+                Ok(()) => {}
+                Err(queue::NotSent::Closed(_)) => self.ended = true,
+                Err(queue::NotSent::Full(packet)) => {
+                    self.stalled_since = Some(Instant::now());
+                    self.to_editor.push_back(packet);
+                }
+            }
+        } else {
+            self.to_editor.push_back(packet);
+        }
+    }
+
+    fn refuse(&mut self, frame: &Frame, code: i64, message: impl Into<String>) {
+        let peek = frame.peek();
+        if peek.kind == crate::frame::Kind::Request {
+            self.send_editor(Refusal::new(code, message).frame(frame.get(peek.id)));
+        }
+    }
+
+    fn answer_opening(&mut self, refusal: &Refusal) {
+        let request = self.open.request.clone();
+        self.send_editor(refusal.frame(request.get(request.peek().id)));
+        self.ended = true;
+    }
+
+    /// The agent has opened the session: from now on it has a place in the
+    /// table.
+    fn opened(&mut self) {
+        self.is_open = true;
+        let Some(binding) = &self.binding else { return };
+        let entry = Entry {
+            owner: self.open.caller.user.clone(),
+            agent: self.open.key.agent.clone(),
+            cwd: self.open.cwd.clone(),
+            agent_session: binding.name.clone(),
+            title: None,
+            updated: SystemTime::now(),
+            live: true,
+        };
+        if matches!(self.open.opening, Opening::New) {
+            self.router.opened(self.open.id, entry);
+        }
+        // The connection takes its events before anything else, so there is
+        // room; should there be none, only its bookkeeping is late.
+        self.link.events.try_send(SessionEvent::Opened(self.link.slot)).ok();
+    }
+}

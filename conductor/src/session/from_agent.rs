@@ -1,0 +1,276 @@
+//! What an agent says to a session.
+
+use bytes::{Bytes, BytesMut};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{Ask, Opening, Packet, Purpose, Request, Session, WITHDRAW_GRACE};
+use crate::{
+    acp::{self, Refusal, code},
+    frame::{self, Frame, Kind, Method, Peek, Run, Span, splice},
+    pending::WireId,
+};
+
+/// Updates that replay history.
+const HISTORY: &[&[u8]] = &[
+    b"\"user_message_chunk\"",
+    b"\"agent_message_chunk\"",
+    b"\"agent_thought_chunk\"",
+    b"\"tool_call\"",
+    b"\"tool_call_update\"",
+    b"\"plan\"",
+];
+
+impl Session {
+    pub(super) fn from_agent(&mut self, run: &Run) {
+        let mut out = BytesMut::with_capacity(run.size() + run.len() * 40);
+        let mut count = 0;
+        for (index, (bytes, peek)) in run.iter().enumerate() {
+            // Most frames are updates: nothing but a copy with our own id.
+            if peek.method == Method::SessionUpdate && peek.kind == Kind::Notification {
+                if self.passes(bytes, peek) {
+                    splice(&mut out, bytes, [(peek.session, &self.name)]);
+                    count += 1;
+                }
+                continue;
+            }
+            // Everything else may say something to the editor itself, so what
+            // came before goes first.
+            self.emit(&mut out, &mut count);
+            self.agent_says(&run.frame(index));
+        }
+        self.emit(&mut out, &mut count);
+    }
+
+    fn emit(&mut self, out: &mut BytesMut, count: &mut u32) {
+        if *count > 0 {
+            self.send_packet(Packet { frames: out.split().freeze(), count: *count });
+            *count = 0;
+        }
+    }
+
+    /// Whether an update is for this editor; also takes note of titles.
+    fn passes(&self, bytes: &[u8], peek: &Peek) -> bool {
+        let able = &self.link.capabilities;
+        match peek.update.of(bytes) {
+            b"\"agent_message_chunk\"" | b"\"agent_thought_chunk\"" | b"\"tool_call_update\"" if self.is_open => true,
+            b"\"notice\"" => able.notices,
+            b"\"compaction_update\"" | b"\"compaction_summary_chunk\"" => able.compaction,
+            b"\"session_info_update\"" => {
+                let params: Option<Value> = serde_json::from_slice(peek.params.of(bytes)).ok();
+                if let Some(title) = params.as_ref().and_then(|params| params["update"].get("title")) {
+                    self.router.titled(self.open.id, title.as_str().map(str::to_string));
+                }
+                true
+            }
+            // A resumed session must not be replayed; some agents do it.
+            kind => self.is_open || !matches!(self.open.opening, Opening::Resume(_)) || !HISTORY.contains(&kind),
+        }
+    }
+
+    fn agent_says(&mut self, frame: &Frame) {
+        let peek = frame.peek();
+        match peek.kind {
+            Kind::Result | Kind::Error => self.agent_answers(frame),
+            Kind::Request => self.agent_asks(frame),
+            Kind::Notification if peek.method == Method::CancelRequest => self.agent_withdraws(frame),
+            Kind::Notification => self.pass(frame, peek.id, &[], Span::default(), &[]),
+            Kind::Opaque => self.violation("a message that is neither request, notification nor answer"),
+        }
+    }
+
+    /// Copies a frame to the editor with our session id and the given edits.
+    fn pass(&mut self, frame: &Frame, id: Span, new_id: &[u8], request_id: Span, new_request_id: &[u8]) {
+        let mut out = BytesMut::new();
+        let session = frame.peek().session;
+        splice(&mut out, frame.bytes(), [(id, new_id), (session, &self.name), (request_id, new_request_id)]);
+        self.send_editor(out.freeze());
+    }
+
+    fn agent_answers(&mut self, frame: &Frame) {
+        let peek = frame.peek();
+        let request = WireId::parse(frame.get(peek.id)).and_then(|id| self.requests.complete(id.number));
+        let Some(request) = request else {
+            let id = frame::escape(frame.get(peek.id), 100);
+            return self.violation(&format!("a second answer, or an answer to nothing, with id {id}"));
+        };
+        match request.purpose {
+            Purpose::Open => self.agent_opened(frame, &request),
+            Purpose::Prompt => {
+                let cancelled = self.turn.take().is_some_and(|turn| turn.cancelled.is_some());
+                self.router.turn_ended();
+                if cancelled && peek.kind == Kind::Error {
+                    self.send_editor(acp::result(&request.editor_id, acp::CANCELLED_TURN));
+                } else {
+                    self.pass(frame, peek.id, &request.editor_id, Span::default(), &[]);
+                }
+                self.next_turn();
+            }
+            Purpose::Relay => self.pass(frame, peek.id, &request.editor_id, Span::default(), &[]),
+            Purpose::Wish => self.wish_granted(frame),
+            Purpose::Close => {}
+        }
+    }
+
+    fn agent_opened(&mut self, frame: &Frame, request: &Request) {
+        let peek = frame.peek();
+        if peek.kind == Kind::Error {
+            self.pass(frame, peek.id, &request.editor_id, Span::default(), &[]);
+            self.ended = true;
+            return;
+        }
+        if matches!(self.open.opening, Opening::New) {
+            if peek.session.is_none() {
+                let text = "the agent answered session/new without a sessionId";
+                return self.answer_opening(&Refusal::new(code::INTERNAL, text));
+            }
+            if let Some(binding) = &mut self.binding {
+                binding.name = frame.share(peek.session);
+            }
+        }
+        match self.wishes(frame) {
+            Ok(calls) => {
+                self.opened();
+                self.pass(frame, peek.id, &request.editor_id, Span::default(), &[]);
+                for (method, params) in calls {
+                    let id = self.number(Request { purpose: Purpose::Wish, editor_id: Bytes::new() });
+                    self.send_agent(acp::call(Some(id), method, &params));
+                }
+            }
+            Err(refusal) => {
+                // It exists at the agent, so it is closed there, too.
+                self.is_open = true;
+                self.answer_opening(&refusal);
+            }
+        }
+    }
+
+    /// The calls that set the model and mode asked for by `connect --model
+    /// --mode`, checked against what the agent offers.
+    fn wishes(&self, frame: &Frame) -> Result<Vec<(&'static str, Value)>, Refusal> {
+        let wish = &self.open.wish;
+        if wish.model.is_none() && wish.mode.is_none() || !matches!(self.open.opening, Opening::New) {
+            return Ok(Vec::new());
+        }
+        let result: Value = frame.decode(frame.peek().outcome).unwrap_or_default();
+        let session: Value = frame.decode(frame.peek().session).unwrap_or_default();
+        let mut calls = Vec::new();
+        for (category, wanted) in [("model", &wish.model), ("mode", &wish.mode)] {
+            let Some(wanted) = wanted else { continue };
+            match acp::find_option(&result, category, wanted) {
+                Ok(id) => calls.push((
+                    "session/set_config_option",
+                    json!({ "sessionId": session, "configId": id, "value": wanted }),
+                )),
+                Err(mut offered) => {
+                    let legacy = result["modes"]["availableModes"].as_array().cloned().unwrap_or_default();
+                    let legacy: Vec<&str> = legacy.iter().filter_map(|mode| mode["id"].as_str()).collect();
+                    if category == "mode" && legacy.contains(&wanted.as_str()) {
+                        calls.push(("session/set_mode", json!({ "sessionId": session, "modeId": wanted })));
+                        continue;
+                    }
+                    if category == "mode" && offered.is_empty() {
+                        offered.extend(legacy.iter().map(ToString::to_string));
+                    }
+                    let agent = &self.open.key.agent;
+                    let text = if offered.is_empty() {
+                        format!("agent `{agent}` offers no choice of {category}")
+                    } else {
+                        format!("agent `{agent}` has no {category} `{wanted}`; it has: {}", offered.join(", "))
+                    };
+                    return Err(Refusal::new(code::INVALID_PARAMS, text));
+                }
+            }
+        }
+        Ok(calls)
+    }
+
+    /// The agent has set what we asked for; the editor learns of it by an
+    /// ordinary update.
+    fn wish_granted(&mut self, frame: &Frame) {
+        let result: Value = frame.decode(frame.peek().outcome).unwrap_or_default();
+        if frame.peek().kind == Kind::Error {
+            let text = frame::escape(frame.get(frame.peek().outcome), 500);
+            tracing::warn!(error = text, "the agent refused the model or mode it had offered");
+            return;
+        }
+        let Some(options) = result.get("configOptions").filter(|options| options.is_array()) else { return };
+        let update = json!({ "sessionUpdate": "config_option_update", "configOptions": options });
+        let params = json!({ "sessionId": self.open.id.to_string(), "update": update });
+        self.send_editor(acp::call(None, "session/update", &params));
+    }
+
+    fn agent_asks(&mut self, frame: &Frame) {
+        let peek = frame.peek();
+        let agent_id = frame.share(peek.id);
+        if let Some(refusal) = self.refusal(frame) {
+            return self.send_agent(refusal);
+        }
+        // An elicitation may name the editor's request it belongs to, by our
+        // id of it; the editor knows it by its own.
+        let scope = match (peek.method, WireId::parse(frame.get(peek.request_id))) {
+            (Method::ElicitationCreate, Some(id)) => {
+                self.requests.get_mut(id.number).map(|request| request.editor_id.clone()).filter(|id| !id.is_empty())
+            }
+            _ => None,
+        };
+        let number = self.asks.register(Ask { agent_id, method: peek.method, withdrawn: None });
+        let id = self.editor_id(number).to_string();
+        let (span, with) = match &scope {
+            Some(editor_id) => (peek.request_id, editor_id.clone()),
+            None => (Span::default(), Bytes::new()),
+        };
+        self.pass(frame, peek.id, id.as_bytes(), span, &with);
+    }
+
+    /// The answer to a request that cannot go to the editor.
+    fn refusal(&self, frame: &Frame) -> Option<Bytes> {
+        let peek = frame.peek();
+        let id = frame.get(peek.id);
+        let able = &self.link.capabilities;
+        if self.asks.iter().any(|ask| ask.agent_id == id) {
+            let text = format!("a request with the id {} is already in flight", frame::escape(id, 100));
+            return Some(Refusal::new(code::INVALID_REQUEST, text).frame(id));
+        }
+        let able = match peek.method {
+            Method::FsRead => able.fs_read,
+            Method::FsWrite => able.fs_write,
+            Method::Terminal => able.terminal,
+            Method::ElicitationCreate => {
+                let params: Value = frame.decode(peek.params).unwrap_or_default();
+                let able = if params["mode"] == "url" { able.elicitation_url } else { able.elicitation_form };
+                if !able {
+                    return Some(acp::result(id, acp::CANCELLED_ELICITATION));
+                }
+                true
+            }
+            Method::Proxy => {
+                let text = "proxy methods do not cross a conductor";
+                return Some(Refusal::new(code::INVALID_REQUEST, text).frame(id));
+            }
+            _ => true,
+        };
+        if able {
+            return None;
+        }
+        let text = format!("the editor of this session does not offer {}", frame.method_name());
+        Some(Refusal::new(code::METHOD_NOT_FOUND, text).frame(id))
+    }
+
+    /// `$/cancel_request` of the agent: passed on with the id the editor knows.
+    fn agent_withdraws(&mut self, frame: &Frame) {
+        let id = frame.get(frame.peek().request_id);
+        let Some((number, _)) = self.asks.find(|ask| ask.agent_id == id) else { return };
+        if let Some(ask) = self.asks.get_mut(number) {
+            ask.withdrawn.get_or_insert(Instant::now() + WITHDRAW_GRACE);
+        }
+        let editor_id = self.editor_id(number).to_string();
+        self.pass(frame, Span::default(), &[], frame.peek().request_id, editor_id.as_bytes());
+    }
+
+    fn violation(&self, what: &str) {
+        if let Some(binding) = &self.binding {
+            binding.process().violation(what);
+        }
+    }
+}

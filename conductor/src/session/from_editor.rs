@@ -1,0 +1,155 @@
+//! What an editor says to a session.
+
+use bytes::{Bytes, BytesMut};
+use tokio::time::Instant;
+
+use super::{Ask, MAX_QUEUED_PROMPTS, Purpose, Request, Session, Turn};
+use crate::{
+    acp::{self, code},
+    frame::{self, Frame, Kind, Method, Span, splice},
+    pending::WireId,
+};
+
+impl Session {
+    pub(super) fn from_editor(&mut self, frame: &Frame) {
+        let peek = frame.peek();
+        match peek.kind {
+            Kind::Request => self.editor_asks(frame),
+            Kind::Result | Kind::Error => self.editor_answers(frame),
+            Kind::Notification => match peek.method {
+                Method::SessionCancel => self.cancel(frame),
+                Method::CancelRequest => self.cancel_request(frame.get(peek.request_id)),
+                _ => self.forward(frame, None),
+            },
+            Kind::Opaque => {}
+        }
+    }
+
+    fn editor_asks(&mut self, frame: &Frame) {
+        let peek = frame.peek();
+        let id = frame.get(peek.id);
+        if self.requests.find(|request| request.editor_id == id).is_some()
+            || self.queued.iter().any(|queued| queued.get(queued.peek().id) == id)
+        {
+            let text = format!("a request with the id {} is already in flight", frame::escape(id, 100));
+            return self.refuse(frame, code::INVALID_REQUEST, text);
+        }
+        if peek.method == Method::SessionClose {
+            return self.close(frame);
+        }
+        if let Some(exit) = self.exit.clone() {
+            let text = format!("this session's process is gone: {exit}\nReopen the session with session/load.");
+            return self.refuse(frame, code::AGENT_ENDED, text);
+        }
+        match peek.method {
+            Method::SessionPrompt if self.turn.is_some() => {
+                if self.queued.len() >= MAX_QUEUED_PROMPTS {
+                    let text = format!("{MAX_QUEUED_PROMPTS} prompts are waiting for the running turn already");
+                    return self.refuse(frame, code::LIMIT, text);
+                }
+                self.queued.push_back(frame.clone());
+            }
+            Method::SessionPrompt => self.begin_turn(frame),
+            _ => self.forward(frame, Some(Purpose::Relay)),
+        }
+    }
+
+    fn begin_turn(&mut self, frame: &Frame) {
+        self.forward(frame, Some(Purpose::Prompt));
+        let number = self.requests.find(|request| request.purpose == Purpose::Prompt).map(|(number, _)| number);
+        self.turn = number.map(|number| Turn { number, cancelled: None });
+        self.router.turn_begun();
+    }
+
+    /// After a turn's end: the next prompt, if one waits.
+    pub(super) fn next_turn(&mut self) {
+        if self.turn.is_none()
+            && let Some(frame) = self.queued.pop_front()
+        {
+            self.begin_turn(&frame);
+        }
+    }
+
+    /// Passes a request or notification on to the agent.
+    fn forward(&mut self, frame: &Frame, purpose: Option<Purpose>) {
+        let peek = frame.peek();
+        let id = purpose.map(|purpose| self.number(Request { purpose, editor_id: frame.share(peek.id) }));
+        let session = self.agent_name();
+        let mut out = BytesMut::new();
+        splice(
+            &mut out,
+            frame.bytes(),
+            [(peek.id, id.unwrap_or_default().as_bytes()), (self.our_name_in(frame), &session)],
+        );
+        self.send_agent(out.freeze());
+    }
+
+    fn editor_answers(&mut self, frame: &Frame) {
+        let peek = frame.peek();
+        let ask = WireId::parse(frame.get(peek.id)).and_then(|id| self.asks.complete(id.number));
+        // An answer to something that was decided or withdrawn meanwhile.
+        let Some(Ask { agent_id, .. }) = ask else { return };
+        let session = self.agent_name();
+        let mut out = BytesMut::new();
+        splice(&mut out, frame.bytes(), [(peek.id, &agent_id), (self.our_name_in(frame), &session)]);
+        self.send_agent(out.freeze());
+    }
+
+    /// `session/cancel`: the running turn and the queued prompts end.
+    fn cancel(&mut self, frame: &Frame) {
+        for queued in std::mem::take(&mut self.queued) {
+            self.send_editor(acp::result(queued.get(queued.peek().id), acp::CANCELLED_TURN));
+        }
+        // Without a turn there is nothing to cancel, and some agents would
+        // keep the word for the next one.
+        let Some(turn) = self.turn.as_mut().filter(|turn| turn.cancelled.is_none()) else { return };
+        turn.cancelled = Some(Instant::now() + self.open.cancel_grace);
+        self.forward(frame, None);
+        // Some agents never end the turn while one of these is open.
+        self.answer_asks(|ask| matches!(ask.method, Method::RequestPermission | Method::ElicitationCreate));
+    }
+
+    /// `$/cancel_request`: one request of the editor, named by its own id.
+    fn cancel_request(&mut self, editor_id: &[u8]) {
+        if let Some(at) = self.queued.iter().position(|queued| queued.get(queued.peek().id) == editor_id) {
+            if let Some(queued) = self.queued.remove(at) {
+                self.send_editor(acp::result(queued.get(queued.peek().id), acp::CANCELLED_TURN));
+            }
+            return;
+        }
+        let found = self.requests.find(|request| request.editor_id == editor_id).map(|(number, _)| number);
+        if let (Some(number), Some(binding)) = (found, &self.binding) {
+            let id = WireId { slot: binding.slot, number }.value();
+            self.send_agent(acp::call(None, "$/cancel_request", &serde_json::json!({ "requestId": id })));
+        }
+    }
+
+    /// `session/close` is ours to answer; the agent is told on the way out.
+    fn close(&mut self, frame: &Frame) {
+        for queued in std::mem::take(&mut self.queued) {
+            self.send_editor(acp::result(queued.get(queued.peek().id), acp::CANCELLED_TURN));
+        }
+        if let Some(turn) = &self.turn {
+            let number = turn.number;
+            if let Some(request) = self.requests.complete(number) {
+                self.send_editor(acp::result(&request.editor_id, acp::CANCELLED_TURN));
+            }
+        }
+        let refusal = acp::Refusal::new(code::CANCELLED, "the session was closed");
+        for request in self.requests.drain(|request| !request.editor_id.is_empty()) {
+            self.send_editor(refusal.frame(&request.editor_id));
+        }
+        self.send_editor(acp::result(frame.get(frame.peek().id), b"{}"));
+        self.ended = true;
+    }
+
+    fn agent_name(&self) -> Bytes {
+        self.binding.as_ref().map(|binding| binding.name.clone()).unwrap_or_default()
+    }
+
+    /// Where our id of this session stands in an editor's frame.
+    fn our_name_in(&self, frame: &Frame) -> Span {
+        let span = frame.peek().session;
+        if frame.get(span) == self.name { span } else { Span::default() }
+    }
+}

@@ -3,6 +3,7 @@ pub mod cli;
 pub mod config;
 pub mod demo;
 pub mod guard;
+pub mod state;
 /// Generated from `proto/`.
 #[allow(missing_docs)]
 pub mod proto {

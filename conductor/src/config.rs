@@ -92,7 +92,8 @@ impl Config {
     /// [`Config::load`] with the machine's file named, so that tests need not
     /// write to `/etc`.
     fn load_with(explicit: Option<&Path>, env: &Environment, system: &Path) -> Result<Loaded, ConfigError> {
-        let file = match explicit {
+        // An empty variable is how people unset one.
+        let file = match explicit.filter(|path| !path.as_os_str().is_empty()) {
             Some(path) => Some(Source::read_required(path)?),
             None => Source::read_first(env.user_file().as_deref().into_iter().chain([system]))?,
         };

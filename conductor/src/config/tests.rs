@@ -145,6 +145,8 @@ fn the_files_are_searched_in_order_and_never_in_the_working_directory() {
     assert_eq!(choice(&fixture, None), ("goose".to_owned(), Some(xdg)));
     assert_eq!(choice(&fixture, Some(&explicit)), ("qwen".to_owned(), Some(explicit.clone())));
 
+    assert_eq!(choice(&fixture, Some(Path::new(""))), choice(&fixture, None));
+
     // The package's directory, where tests run, must not matter.
     for relative in ["", ".", "../conductor"] {
         let fixture = Fixture::new().var("XDG_CONFIG_HOME", relative);

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
 
@@ -183,12 +183,13 @@ fn a_shared_directory_or_a_file_in_its_place_is_refused() {
     assert!(refused.contains("cannot create the state directory"), "{refused}");
 }
 
+#[cfg(target_os = "linux")]
 #[test]
 fn a_directory_that_cannot_be_written_is_refused() {
     let (root, _) = temporary();
     // Nobody, root included, can create files in here.
     let link = root.path().join("link");
-    symlink("/proc/self/fdinfo", &link).unwrap();
+    std::os::unix::fs::symlink("/proc/self/fdinfo", &link).unwrap();
     let refused = StateDir { path: link }.open_for_service().unwrap_err().to_string();
     assert!(refused.contains("cannot write") && refused.contains("permissions"), "{refused}");
 }

@@ -3,16 +3,65 @@
 //!
 //! Nothing is ever read from the working directory: a repository must not be
 //! able to configure the service that runs agents in it.
+//!
+//! `source` reads a file and knows where each key stands in it,
+//! `environment` turns variables into keys, `check` refuses what no type can,
+//! `origins` finds the file, line or variable to blame, `error` finds the
+//! words, and `resolve` looks for an agent's program.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    fmt,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
+use figment::Figment;
 use serde::Deserialize;
+
+use self::{
+    environment::Environment,
+    origins::Origins,
+    source::{Layer, Source},
+};
+
+mod check;
+mod duration;
+mod environment;
+mod error;
+mod listen;
+mod origins;
+mod resolve;
+mod source;
+#[cfg(test)]
+mod tests;
+
+pub use self::{
+    error::{ConfigError, Place},
+    listen::{ListenRefused, check_listen},
+    resolve::Unavailable,
+};
 
 /// The compiled-in defaults, which the user's file overlays.
 pub const DEFAULTS: &str = include_str!("../../agents.toml");
 
+/// The file for the whole machine, used if the user has none.
+const SYSTEM_FILE: &str = "/etc/conductor/agents.toml";
+
+/// A configuration and where it came from.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// The checked configuration.
+    pub config: Config,
+    /// The file it was read from; `None` if there are only the defaults. A
+    /// reload that names it explicitly reads the same file again.
+    pub file: Option<PathBuf>,
+}
+
 /// The whole configuration.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// Agent for editors that name none.
@@ -25,11 +74,53 @@ pub struct Config {
     pub agents: BTreeMap<String, Agent>,
 }
 
+impl Config {
+    /// Reads, merges and checks the configuration.
+    ///
+    /// `explicit` is the file of `--config` or `CONDUCTOR_CONFIG`, which must
+    /// exist; without it the user's file and then the machine's are used if
+    /// they are there. `env` is the whole environment, normally
+    /// `std::env::vars_os()`: it carries the overlay, `HOME` and
+    /// `XDG_CONFIG_HOME`.
+    pub fn load(
+        explicit: Option<&Path>,
+        env: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<Loaded, ConfigError> {
+        Self::load_with(explicit, &Environment::new(env), Path::new(SYSTEM_FILE))
+    }
+
+    /// [`Config::load`] with the machine's file named, so that tests need not
+    /// write to `/etc`.
+    fn load_with(explicit: Option<&Path>, env: &Environment, system: &Path) -> Result<Loaded, ConfigError> {
+        // An empty variable is how people unset one.
+        let file = match explicit.filter(|path| !path.as_os_str().is_empty()) {
+            Some(path) => Some(Source::read_required(path)?),
+            None => Source::read_first(env.user_file().as_deref().into_iter().chain([system]))?,
+        };
+        let defaults = Source::built_in();
+        let mut merged = Figment::from(Layer::new("defaults", defaults.parse()?));
+        if let Some(file) = &file {
+            merged = merged.merge(Layer::new("file", file.parse()?));
+            // The file is judged before the environment is laid over it, so
+            // that what is wrong now can only be wrong there.
+            if let Err(error) = merged.extract::<Self>() {
+                return Err(file.refuse(&error));
+            }
+        }
+        let (merged, variables) = env.overlay(merged)?;
+        let origins = Origins { variables, file, defaults };
+        let mut config = merged.extract::<Self>().map_err(|error| origins.refuse_extract(&error))?;
+        check::check(&mut config, &origins, env.home().as_deref())?;
+        Ok(Loaded { config, file: origins.file.and_then(Source::into_path) })
+    }
+}
+
 /// Limits and deadlines of the service.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Service {
     /// Address to listen on.
+    #[serde(with = "listen")]
     pub listen: SocketAddr,
     /// How long running turns may take to end after SIGTERM.
     #[serde(with = "duration")]
@@ -53,9 +144,12 @@ pub struct Service {
 }
 
 /// One kind of agent.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Agent {
+    /// Its name in `agents`, repeated here for messages.
+    #[serde(skip)]
+    pub name: String,
     /// Name for people.
     #[serde(default)]
     pub title: Option<String>,
@@ -63,8 +157,13 @@ pub struct Agent {
     #[serde(default = "yes")]
     pub enabled: bool,
     /// Program: an absolute path, or a name looked up on `PATH`. `conductor`
-    /// means this very binary.
+    /// means this very binary. Empty only until the configuration is checked:
+    /// the file may leave it to the environment.
+    #[serde(default)]
     pub command: String,
+    /// How to install the program, shown when it is not found.
+    #[serde(default)]
+    pub install: Option<String>,
     /// Its arguments.
     #[serde(default)]
     pub args: Vec<String>,
@@ -124,9 +223,75 @@ pub struct Agent {
     pub labels: BTreeMap<String, String>,
 }
 
+// Written by hand because `env` may hold secrets: its names are shown, its
+// values never. Taking the value apart makes a new field a compile error here.
+impl fmt::Debug for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            name,
+            title,
+            enabled,
+            command,
+            install,
+            args,
+            env,
+            env_from,
+            files,
+            home,
+            cwd,
+            spawn_cwd,
+            warm,
+            warm_total,
+            warm_keys,
+            warm_max_age,
+            max,
+            sessions_per_process,
+            start_timeout,
+            idle_timeout,
+            restart,
+            roots,
+            labels,
+        } = self;
+        f.debug_struct("Agent")
+            .field("name", name)
+            .field("title", title)
+            .field("enabled", enabled)
+            .field("command", command)
+            .field("install", install)
+            .field("args", args)
+            .field("env", &Hidden(env))
+            .field("env_from", env_from)
+            .field("files", files)
+            .field("home", home)
+            .field("cwd", cwd)
+            .field("spawn_cwd", spawn_cwd)
+            .field("warm", warm)
+            .field("warm_total", warm_total)
+            .field("warm_keys", warm_keys)
+            .field("warm_max_age", warm_max_age)
+            .field("max", max)
+            .field("sessions_per_process", sessions_per_process)
+            .field("start_timeout", start_timeout)
+            .field("idle_timeout", idle_timeout)
+            .field("restart", restart)
+            .field("roots", roots)
+            .field("labels", labels)
+            .finish()
+    }
+}
+
+/// Shows the names of variables and hides their values.
+struct Hidden<'a>(&'a BTreeMap<String, String>);
+
+impl fmt::Debug for Hidden<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.0.keys().map(|name| (name, format_args!("…")))).finish()
+    }
+}
+
 /// Which home directory an agent sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(try_from = "String")]
 pub enum Home {
     /// The conductor's own.
     #[default]
@@ -135,9 +300,22 @@ pub enum Home {
     Isolated,
 }
 
+// Not derived: a derived enum would also take the number of a variant.
+impl TryFrom<String> for Home {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match text.as_str() {
+            "inherit" => Ok(Self::Inherit),
+            "isolated" => Ok(Self::Isolated),
+            _ => Err(error::not_one_of(&text, &["inherit", "isolated"])),
+        }
+    }
+}
+
 /// Which directory an agent is started in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(try_from = "String")]
 pub enum SpawnCwd {
     /// The session's `cwd`: what an editor that spawns the agent would do.
     #[default]
@@ -146,8 +324,20 @@ pub enum SpawnCwd {
     Root,
 }
 
+impl TryFrom<String> for SpawnCwd {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match text.as_str() {
+            "session" => Ok(Self::Session),
+            "root" => Ok(Self::Root),
+            _ => Err(error::not_one_of(&text, &["session", "root"])),
+        }
+    }
+}
+
 /// How often an agent may crash before it is quarantined.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Restart {
     /// So many crashes …
@@ -196,34 +386,4 @@ fn default_start_timeout() -> Duration {
 
 fn default_idle_timeout() -> Duration {
     Duration::from_secs(30 * 60)
-}
-
-/// Durations are written as text: `"250ms"`, `"30s"`, `"5m"`, `"2h"`.
-mod duration {
-    use std::time::Duration;
-
-    use serde::{Deserialize, Deserializer, de::Error};
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-        let text = String::deserialize(from)?;
-        parse(&text).ok_or_else(|| {
-            D::Error::custom(format!(
-                "`{text}` is not a duration; write a number and a unit, as in \"250ms\", \"30s\", \"5m\" or \"2h\""
-            ))
-        })
-    }
-
-    fn parse(text: &str) -> Option<Duration> {
-        let digits = text.find(|c: char| !c.is_ascii_digit())?;
-        let number: u64 = text[..digits].parse().ok()?;
-        let millis = match &text[digits..] {
-            "ms" => 1,
-            "s" => 1000,
-            "m" => 60_000,
-            "h" => 3_600_000,
-            "d" => 86_400_000,
-            _ => return None,
-        };
-        number.checked_mul(millis).map(Duration::from_millis)
-    }
 }

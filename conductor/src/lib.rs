@@ -12,6 +12,7 @@ pub mod pool;
 pub mod queue;
 pub mod router;
 pub mod session;
+pub mod state;
 pub mod tasks;
 /// Generated from `proto/`.
 #[allow(missing_docs)]

@@ -2,7 +2,9 @@
 pub mod acp;
 pub mod agent;
 pub mod cli;
+pub mod clock;
 pub mod config;
+pub mod connection;
 pub mod demo;
 pub mod frame;
 pub mod guard;

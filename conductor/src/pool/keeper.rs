@@ -202,7 +202,6 @@ impl Keeper {
             reply.send(None).ok();
             return;
         };
-        kind.interest(key.clone()).used = Instant::now();
         if let Some(hello) = &kind.hello {
             reply.send(Some(hello.clone())).ok();
             return;

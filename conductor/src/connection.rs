@@ -1,0 +1,394 @@
+//! One editor's connection: its handshake, its session table, its ids.
+//!
+//! The connection knows nothing of gRPC: it is handed a stream of blocks of
+//! lines and a queue for what goes back. Frames of a session go to that
+//! session's task and never wait here for it, so one stuck session does not
+//! hold up its siblings.
+
+mod open;
+mod sideways;
+
+use std::{
+    collections::{HashMap, VecDeque},
+    path::PathBuf,
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt as _};
+use serde_json::{Value, json};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+};
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+use uuid::Uuid;
+
+use crate::{
+    acp::{self, EditorCapabilities, Refusal, SessionEntry, code},
+    config::Config,
+    frame::{Fault, Frame, Kind, Method, Run},
+    identity::Caller,
+    pending::WireId,
+    pool::Pool,
+    queue::{self, NotSent},
+    router::Router,
+    session::{Packet, SessionEvent, SessionHandle, Wish},
+    tasks::Tasks,
+};
+
+/// Answers of ours that may wait for the editor; above that nothing more is
+/// read from it.
+const MAX_OUTBOX: usize = 64;
+
+/// Events of sessions that may wait; a connection takes them first.
+const EVENTS: usize = 256;
+
+/// Sessions in one answer to `session/list`.
+const PAGE: usize = 50;
+
+/// What every connection works with.
+#[derive(Debug, Clone)]
+pub struct Hub {
+    /// The processes.
+    pub pool: Pool,
+    /// The sessions.
+    pub router: Router,
+    /// Where tasks run.
+    pub tasks: Tasks,
+    /// The configuration as it is now.
+    pub config: watch::Receiver<Arc<Config>>,
+    /// No new sessions any more.
+    pub draining: CancellationToken,
+    /// Connections end.
+    pub closing: CancellationToken,
+}
+
+/// What the editor's side said when it connected.
+#[derive(Debug, Clone, Default)]
+pub struct Greeting {
+    /// The agent new sessions use; the default one if empty.
+    pub agent: String,
+    /// The model and mode they start with.
+    pub wish: Wish,
+    /// Where a session is likely.
+    pub cwd: Option<PathBuf>,
+}
+
+/// Why a connection ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// The editor went away.
+    EditorGone,
+    /// The editor broke the tunnel's rules.
+    Invalid(String),
+    /// The editor did not take its frames for too long.
+    Stalled,
+    /// The service is stopping.
+    Draining,
+}
+
+struct Connection {
+    hub: Hub,
+    caller: Caller,
+    greeting: Greeting,
+    out: queue::Sender<Packet>,
+    outbox: VecDeque<Packet>,
+    initialized: Option<EditorCapabilities>,
+    seats: HashMap<u32, Seat>,
+    /// Our session ids with quotes, as editors send them.
+    names: HashMap<Bytes, u32>,
+    next_slot: u32,
+    events: mpsc::Sender<SessionEvent>,
+    /// Answers that take a while to make.
+    answers: JoinSet<Bytes>,
+    /// What to do when a session of ours has ended.
+    afterwards: Vec<(u32, Afterwards)>,
+}
+
+/// A session of this connection.
+struct Seat {
+    id: Uuid,
+    handle: SessionHandle,
+    /// The id of the request that opens it, until that is answered.
+    opening: Option<Bytes>,
+}
+
+enum Afterwards {
+    Reopen(Frame),
+    Delete(Uuid),
+}
+
+/// Serves one editor until it goes.
+pub async fn serve(
+    hub: Hub,
+    caller: Caller,
+    greeting: Greeting,
+    mut inbound: impl Stream<Item = Result<Bytes, String>> + Unpin,
+    out: queue::Sender<Packet>,
+) -> End {
+    let (events, mut happened) = mpsc::channel(EVENTS);
+    let closing = hub.closing.clone();
+    let to_editor = out.clone();
+    let mut connection = Connection {
+        hub,
+        caller,
+        greeting,
+        out,
+        outbox: VecDeque::new(),
+        initialized: None,
+        seats: HashMap::new(),
+        names: HashMap::new(),
+        next_slot: 0,
+        events,
+        answers: JoinSet::new(),
+        afterwards: Vec::new(),
+    };
+    loop {
+        let size = connection.outbox.front().map_or(0, |packet| packet.frames.len());
+        tokio::select! {
+            biased;
+            () = closing.cancelled() => return End::Draining,
+            Some(event) = happened.recv() => {
+                if event == SessionEvent::Stalled {
+                    return End::Stalled;
+                }
+                connection.session_event(event);
+            }
+            permit = to_editor.reserve(size), if size > 0 => {
+                match (permit, connection.outbox.pop_front()) {
+                    (Ok(permit), Some(packet)) => permit.send(packet),
+                    _ => return End::EditorGone,
+                }
+            }
+            Some(answer) = connection.answers.join_next(), if !connection.answers.is_empty() => {
+                if let Ok(line) = answer {
+                    connection.send(line);
+                }
+            }
+            block = inbound.next(), if connection.outbox.len() < MAX_OUTBOX => match block {
+                Some(Ok(block)) => connection.block(block),
+                Some(Err(why)) => return End::Invalid(why),
+                None => return End::EditorGone,
+            },
+        }
+    }
+}
+
+impl Connection {
+    fn block(&mut self, block: Bytes) {
+        let mut faults = Vec::new();
+        let run = Run::parse(block, |_, fault| faults.push(fault));
+        for fault in faults {
+            let code = if matches!(fault, Fault::NotJson(_) | Fault::NotUtf8) { code::PARSE } else { code::INVALID_REQUEST };
+            self.send(Refusal::new(code, format!("the line is {fault}")).frame(b"null"));
+        }
+        for index in 0..run.len() {
+            self.frame(run.frame(index));
+        }
+    }
+
+    fn frame(&mut self, frame: Frame) {
+        let peek = frame.peek();
+        match peek.kind {
+            Kind::Result | Kind::Error => {
+                // Answers to nothing are the editor's own affair.
+                let seat = WireId::parse(frame.get(peek.id)).and_then(|id| self.seats.get(&id.slot));
+                if let Some(seat) = seat {
+                    seat.handle.try_send(frame).ok();
+                }
+            }
+            Kind::Request if peek.method == Method::Initialize => self.initialize(&frame),
+            Kind::Request if self.initialized.is_none() => {
+                self.refuse(&frame, Refusal::new(code::INVALID_REQUEST, "send initialize first"));
+            }
+            Kind::Request => self.request(frame),
+            Kind::Notification if self.initialized.is_none() => {}
+            Kind::Notification if peek.method == Method::CancelRequest => {
+                // The session that has it in flight will know its id.
+                for seat in self.seats.values() {
+                    seat.handle.try_send(frame.clone()).ok();
+                }
+            }
+            Kind::Notification => {
+                if let Some(seat) = self.seat(&frame) {
+                    seat.handle.try_send(frame).ok();
+                }
+            }
+            Kind::Opaque => {
+                let text = "neither a request, a notification nor an answer";
+                self.refuse(&frame, Refusal::new(code::INVALID_REQUEST, text));
+            }
+        }
+    }
+
+    fn request(&mut self, frame: Frame) {
+        match frame.peek().method {
+            Method::SessionNew => self.open_new(&frame),
+            Method::SessionLoad | Method::SessionResume => self.reopen(&frame),
+            Method::SessionList => self.list(&frame),
+            Method::SessionDelete => self.delete(&frame),
+            Method::Authenticate | Method::Logout => self.sideways(frame),
+            Method::Proxy => {
+                let text = "proxy methods do not cross a conductor";
+                self.refuse(&frame, Refusal::new(code::INVALID_REQUEST, text));
+            }
+            method => {
+                let Some(seat) = self.seat(&frame) else {
+                    let refusal = self.unroutable(&frame, method);
+                    return self.refuse(&frame, refusal);
+                };
+                match seat.handle.try_send(frame) {
+                    Ok(()) => {}
+                    Err(NotSent::Full(frame)) => {
+                        let text = "the agent of this session does not take its input; try again later";
+                        self.refuse(&frame, Refusal::new(code::LIMIT, text));
+                    }
+                    Err(NotSent::Closed(frame)) => {
+                        let refusal = Refusal::unknown_session(&frame);
+                        self.refuse(&frame, refusal);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The session a frame belongs to: by its id, else the only one.
+    fn seat(&self, frame: &Frame) -> Option<&Seat> {
+        let name = frame.peek().session;
+        if name.is_some() {
+            return self.names.get(frame.get(name)).and_then(|slot| self.seats.get(slot));
+        }
+        let mut seats = self.seats.values();
+        match (seats.next(), seats.next()) {
+            (Some(only), None) => Some(only),
+            _ => None,
+        }
+    }
+
+    fn unroutable(&self, frame: &Frame, method: Method) -> Refusal {
+        if frame.peek().session.is_some() {
+            return Refusal::unknown_session(frame);
+        }
+        let name = frame.method_name();
+        if method == Method::Other {
+            let text = format!("{name} names no session, and this connection has {}", self.seats.len());
+            return Refusal::new(code::METHOD_NOT_FOUND, text);
+        }
+        Refusal::new(code::INVALID_PARAMS, format!("{name} needs a sessionId"))
+    }
+
+    fn initialize(&mut self, frame: &Frame) {
+        let params: Value = frame.decode(frame.peek().params).unwrap_or_default();
+        if params["protocolVersion"].as_u64().is_none_or(|version| version > u64::from(u16::MAX)) {
+            let text = "initialize needs protocolVersion, a number";
+            return self.refuse(frame, Refusal::new(code::INVALID_PARAMS, text));
+        }
+        // A second handshake is answered like the first and changes nothing.
+        let able = *self.initialized.get_or_insert_with(|| EditorCapabilities::parse(&params));
+        let id = frame.share(frame.peek().id);
+        let (pool, key) = (self.hub.pool.clone(), self.likely_key(able));
+        if self.greeting.cwd.is_some() {
+            pool.warm(key.clone());
+        }
+        self.answers.spawn(async move {
+            let hello = pool.hello(key).await;
+            acp::result(&id, acp::initialize_editor(hello.as_ref()).to_string().as_bytes())
+        });
+    }
+
+    fn list(&mut self, frame: &Frame) {
+        let params: Value = frame.decode(frame.peek().params).unwrap_or_default();
+        let cwd = params["cwd"].as_str().map(PathBuf::from);
+        let after = match &params["cursor"] {
+            Value::Null => None,
+            cursor => match cursor.as_str().and_then(|text| Uuid::try_parse(text).ok()) {
+                Some(id) => Some(id),
+                None => {
+                    let text = "the cursor is none of ours; list again from the start";
+                    return self.refuse(frame, Refusal::new(code::INVALID_PARAMS, text));
+                }
+            },
+        };
+        let all = self.hub.router.list(&self.caller, cwd.as_deref());
+        let mut rest = all.into_iter().filter(|(id, _)| after.is_none_or(|after| *id < after));
+        let page: Vec<_> = rest.by_ref().take(PAGE).collect();
+        let next = rest.next().and_then(|_| page.last()).map(|(id, _)| id.simple().to_string());
+        let sessions: Vec<SessionEntry> = page
+            .into_iter()
+            .map(|(id, entry)| SessionEntry {
+                session_id: id.to_string(),
+                cwd: entry.cwd.display().to_string(),
+                title: entry.title,
+                updated_at: crate::clock::rfc3339(entry.updated),
+            })
+            .collect();
+        let mut result = json!({ "sessions": sessions });
+        if let Some(next) = next {
+            result["nextCursor"] = next.into();
+        }
+        self.send(acp::result(frame.get(frame.peek().id), result.to_string().as_bytes()));
+    }
+
+    fn delete(&mut self, frame: &Frame) {
+        let id: Option<Uuid> = acp::text(frame, frame.peek().session).and_then(|text| Uuid::try_parse(&text).ok());
+        if let Some(id) = id {
+            match self.seats.iter().find(|(_, seat)| seat.id == id).map(|(slot, _)| *slot) {
+                Some(slot) => self.dismiss(slot, Afterwards::Delete(id)),
+                None => self.hub.router.deleted(id, &self.caller),
+            }
+        }
+        // Deleting what is not there is fine: the wish is fulfilled.
+        self.send(acp::result(frame.get(frame.peek().id), b"{}"));
+    }
+
+    /// Lets a session go; something is to be done once it has ended.
+    fn dismiss(&mut self, slot: u32, afterwards: Afterwards) {
+        if let Some(seat) = self.seats.remove(&slot) {
+            self.names.retain(|_, named| *named != slot);
+            drop(seat.handle);
+            self.afterwards.push((slot, afterwards));
+        }
+    }
+
+    fn session_event(&mut self, event: SessionEvent) {
+        match event {
+            SessionEvent::Opened(slot) => {
+                if let Some(seat) = self.seats.get_mut(&slot) {
+                    seat.opening = None;
+                }
+            }
+            SessionEvent::Ended(slot) => {
+                if let Some(seat) = self.seats.remove(&slot) {
+                    self.names.retain(|_, named| *named != slot);
+                    debug!(session.id = %seat.id, "session has ended");
+                }
+                while let Some(at) = self.afterwards.iter().position(|(ended, _)| *ended == slot) {
+                    match self.afterwards.swap_remove(at).1 {
+                        Afterwards::Reopen(frame) => self.reopen(&frame),
+                        Afterwards::Delete(id) => self.hub.router.deleted(id, &self.caller),
+                    }
+                }
+            }
+            SessionEvent::Stalled => {}
+        }
+    }
+
+    fn refuse(&mut self, frame: &Frame, refusal: impl std::borrow::Borrow<Refusal>) {
+        let line = refusal.borrow().frame(frame.get(frame.peek().id));
+        self.send(line);
+    }
+
+    fn send(&mut self, line: Bytes) {
+        let packet = Packet { frames: line, count: 1 };
+        if self.outbox.is_empty() {
+            match self.out.try_send(packet.frames.len(), packet) {
+                Ok(()) | Err(NotSent::Closed(_)) => {}
+                Err(NotSent::Full(packet)) => self.outbox.push_back(packet),
+            }
+        } else {
+            self.outbox.push_back(packet);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Opening sessions: are the parameters good, may it work there, which
+//! process does it need?
+
+use std::{
+    path::{Component, Path, PathBuf},
+    sync::Arc,
+};
+
+use uuid::Uuid;
+
+use super::{Afterwards, Connection, Seat};
+use crate::{
+    acp::{self, EditorCapabilities, OpenParams, Refusal, code},
+    config::{Config, SpawnCwd},
+    frame::{self, Frame, Method},
+    pending::WireId,
+    pool::Key,
+    router::Found,
+    session::{self, EditorLink, Open, Opening, Wish},
+};
+
+impl Connection {
+    pub(super) fn open_new(&mut self, frame: &Frame) {
+        match self.check(frame) {
+            Ok(cwd) => {
+                let agent = self.agent(&self.hub.config.borrow().clone());
+                self.start(frame, Uuid::now_v7(), Opening::New, agent, cwd, self.greeting.wish.clone());
+            }
+            Err(refusal) => self.refuse(frame, refusal),
+        }
+    }
+
+    pub(super) fn reopen(&mut self, frame: &Frame) {
+        let cwd = match self.check(frame) {
+            Ok(cwd) => cwd,
+            Err(refusal) => return self.refuse(frame, refusal),
+        };
+        let peek = frame.peek();
+        let id: Option<Uuid> = acp::text(frame, peek.session).and_then(|text| Uuid::try_parse(&text).ok());
+        let Some(id) = id else {
+            let refusal = if peek.session.is_some() {
+                Refusal::unknown_session(frame)
+            } else {
+                Refusal::new(code::INVALID_PARAMS, format!("{} needs a sessionId", frame.method_name()))
+            };
+            return self.refuse(frame, refusal);
+        };
+        // One's own session may be reopened at any time, for instance after
+        // its process has ended.
+        if let Some(slot) = self.seats.iter().find(|(_, seat)| seat.id == id).map(|(slot, _)| *slot) {
+            return self.dismiss(slot, Afterwards::Reopen(frame.clone()));
+        }
+        match self.hub.router.claim(id, &self.caller) {
+            Found::Parked(entry) => {
+                let opening = match peek.method {
+                    Method::SessionLoad => Opening::Load(entry.agent_session),
+                    _ => Opening::Resume(entry.agent_session),
+                };
+                self.start(frame, id, opening, entry.agent, cwd, Wish::default());
+            }
+            Found::Live => {
+                let text = "this session is open in another editor; close it there first";
+                self.refuse(frame, Refusal::new(code::INVALID_PARAMS, text));
+            }
+            Found::Nothing => self.refuse(frame, Refusal::unknown_session(frame)),
+        }
+    }
+
+    /// Checks what all opening requests have in common; gives the session's
+    /// directory.
+    fn check(&self, frame: &Frame) -> Result<PathBuf, Refusal> {
+        let peek = frame.peek();
+        let invalid = |text: String| Refusal::new(code::INVALID_PARAMS, text);
+        let name = frame.method_name();
+        let params: OpenParams<'_> =
+            frame.decode(peek.params).ok_or_else(|| invalid(format!("{name} needs a cwd, a string")))?;
+        let servers = frame.get(peek.mcp_servers);
+        match servers.first() {
+            None if peek.method == Method::SessionResume => {}
+            None => return Err(invalid(format!("{name} needs mcpServers, an array; it may be empty"))),
+            Some(b'[' | b'n') => {}
+            Some(_) => return Err(invalid(format!("mcpServers of {name} must be an array"))),
+        }
+        if self.hub.draining.is_cancelled() {
+            return Err(Refusal::new(code::LIMIT, "the service is stopping; try again once it is back"));
+        }
+        let id = frame.get(peek.id);
+        if self.seats.values().any(|seat| seat.opening.as_deref() == Some(id)) {
+            let text = format!("a request with the id {} is already in flight", frame::escape(id, 100));
+            return Err(Refusal::new(code::INVALID_REQUEST, text));
+        }
+        let config = self.hub.config.borrow().clone();
+        let most = config.service.max_sessions_per_connection;
+        if self.seats.len() >= most {
+            let text = format!("this editor has {most} sessions open already; close one first");
+            return Err(Refusal::new(code::LIMIT, text));
+        }
+        let agent = self.agent(&config);
+        let roots = config.agents.get(&*agent).and_then(|agent| agent.roots.as_ref()).unwrap_or(&config.roots);
+        directory(&params.cwd, roots).map_err(invalid)
+    }
+
+    fn start(&mut self, frame: &Frame, id: Uuid, opening: Opening, agent: Arc<str>, cwd: PathBuf, wish: Wish) {
+        let slot = self.next_slot;
+        if slot > WireId::MAX_SLOT {
+            let text = "this connection has opened too many sessions; connect again";
+            return self.refuse(frame, Refusal::new(code::LIMIT, text));
+        }
+        self.next_slot += 1;
+        let able = self.initialized.unwrap_or_default();
+        let config = self.hub.config.borrow().clone();
+        let key = key(&config, agent, &cwd, able);
+        let open = Open {
+            id,
+            opening,
+            request: frame.clone(),
+            caller: self.caller.clone(),
+            key,
+            cwd,
+            wish,
+            cancel_grace: config.service.cancel_grace,
+            editor_timeout: config.service.editor_timeout,
+        };
+        let link = EditorLink { slot, out: self.out.clone(), capabilities: able, events: self.events.clone() };
+        let handle =
+            session::start(open, link, self.hub.pool.clone(), self.hub.router.clone(), &self.hub.tasks);
+        self.names.insert(format!("\"{id}\"").into(), slot);
+        let opening = Some(frame.share(frame.peek().id));
+        self.seats.insert(slot, Seat { id, handle, opening });
+    }
+
+    /// The agent that new sessions of this connection use.
+    pub(super) fn agent(&self, config: &Config) -> Arc<str> {
+        let name = &self.greeting.agent;
+        if name.is_empty() { config.default.as_str().into() } else { name.as_str().into() }
+    }
+
+    /// The key that the connection's first session is likely to have.
+    pub(super) fn likely_key(&self, able: EditorCapabilities) -> Key {
+        let config = self.hub.config.borrow().clone();
+        let agent = self.agent(&config);
+        let roots = config.agents.get(&*agent).and_then(|agent| agent.roots.as_ref()).unwrap_or(&config.roots);
+        let hint = self.greeting.cwd.as_ref().and_then(|cwd| directory(&cwd.to_string_lossy(), roots).ok());
+        let cwd = hint.or_else(|| roots.first().cloned()).unwrap_or_else(|| "/".into());
+        key(&config, agent, &cwd, able)
+    }
+}
+
+fn key(config: &Config, agent: Arc<str>, cwd: &Path, able: EditorCapabilities) -> Key {
+    let settings = config.agents.get(&*agent);
+    let roots = settings.and_then(|agent| agent.roots.as_ref()).unwrap_or(&config.roots);
+    let cwd = match settings.map(|agent| agent.spawn_cwd) {
+        Some(SpawnCwd::Root) => nearest_root(cwd, roots).unwrap_or_else(|| cwd.to_path_buf()),
+        _ => cwd.to_path_buf(),
+    };
+    Key { agent, cwd, capabilities: able.workspace() }
+}
+
+/// The session's directory, resolved; or why it cannot be that.
+fn directory(given: &str, roots: &[PathBuf]) -> Result<PathBuf, String> {
+    let shown = frame::escape(given.as_bytes(), 500);
+    let path = Path::new(given);
+    if !path.is_absolute() || given.contains('\0') {
+        return Err(format!("cwd must be an absolute path, and `{shown}` is not"));
+    }
+    let resolved = path
+        .canonicalize()
+        .map_err(|error| format!("cwd `{shown}` cannot be used on the conductor's host: {error}"))?;
+    if !resolved.is_dir() {
+        return Err(format!("cwd `{shown}` is not a directory on the conductor's host"));
+    }
+    if nearest_root(&resolved, roots).is_none() {
+        let list: Vec<String> = roots.iter().map(|root| root.display().to_string()).collect();
+        return Err(format!(
+            "cwd `{shown}` lies outside the roots that this conductor allows ({}); \
+             add one to `roots` in agents.toml",
+            list.join(", ")
+        ));
+    }
+    Ok(resolved)
+}
+
+/// The innermost root above a resolved path. Roots are compared component by
+/// component: `app` is not above `app-evil`.
+fn nearest_root(path: &Path, roots: &[PathBuf]) -> Option<PathBuf> {
+    let resolved = roots.iter().filter_map(|root| root.canonicalize().ok());
+    let above = resolved.filter(|root| path.starts_with(root));
+    above.max_by_key(|root| root.components().filter(|part| matches!(part, Component::Normal(_))).count())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_stay_beneath_the_roots() {
+        let temp = tempfile::tempdir().unwrap();
+        let base = temp.path().canonicalize().unwrap();
+        for dir in ["app/inner", "app-evil"] {
+            std::fs::create_dir_all(base.join(dir)).unwrap();
+        }
+        std::os::unix::fs::symlink(base.join("app-evil"), base.join("app/link")).unwrap();
+        let roots = [base.join("app")];
+        let ok = |path: &str| directory(base.join(path).to_str().unwrap(), &roots);
+        assert_eq!(ok("app/inner").unwrap(), base.join("app/inner"));
+        assert_eq!(ok("app").unwrap(), base.join("app"));
+        assert!(ok("app-evil").unwrap_err().contains("outside the roots"));
+        assert!(ok("app/link").unwrap_err().contains("outside the roots"));
+        assert!(ok("app/../app-evil").unwrap_err().contains("outside the roots"));
+        assert!(ok("app/missing").unwrap_err().contains("cannot be used"));
+        assert!(directory("app", &roots).unwrap_err().contains("absolute"));
+    }
+}

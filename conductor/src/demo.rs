@@ -38,13 +38,15 @@ pub fn run() -> ExitCode {
     };
     let (lines_in, lines) = mpsc::channel(LINES_WAITING);
     let (out, lines_out) = mpsc::channel(LINES_LEAVING);
+    let (input, input_ended) = oneshot::channel::<()>();
     let (written, all_written) = oneshot::channel::<()>();
 
     // Blocking threads, because a pipe read cannot be interrupted portably. Neither outlives the process: the
     // reader ends with stdin, the writer when the last sender is gone, and returning from `main` ends both.
-    let reader = std::thread::Builder::new()
-        .name("stdin".to_owned())
-        .spawn(move || wire::read_lines(std::io::stdin().lock(), &lines_in));
+    let reader = std::thread::Builder::new().name("stdin".to_owned()).spawn(move || {
+        wire::read_lines(std::io::stdin().lock(), &lines_in);
+        drop(input);
+    });
     let writer = std::thread::Builder::new().name("stdout".to_owned()).spawn(move || {
         wire::write_lines(std::io::stdout().lock(), lines_out);
         drop(written);
@@ -54,12 +56,23 @@ pub fn run() -> ExitCode {
     }
 
     runtime.block_on(async {
-        let code = agent::Agent::new(store::Store::in_home(), out).serve(lines).await;
+        let agent = agent::Agent::new(store::Store::in_home(), out);
+        let code = tokio::select! {
+            code = agent.serve(lines) => code,
+            // It sees the end of stdin by itself, unless it waits for room on a stdout that nobody reads.
+            () = grace_after(input_ended) => ExitCode::SUCCESS,
+        };
         // The agent and its turns are gone, and with them all senders, so the writer now drains and ends.
         // A missed deadline means that nobody reads; there is nobody left to tell.
         let _ = tokio::time::timeout(LAST_WORDS, all_written).await;
         code
     })
+}
+
+async fn grace_after(end: oneshot::Receiver<()>) {
+    // Nothing is ever sent: the sender's end is the message.
+    let _ = end.await;
+    tokio::time::sleep(LAST_WORDS).await;
 }
 
 #[expect(clippy::print_stderr, reason = "stdout carries ACP only, and there is no log yet")]

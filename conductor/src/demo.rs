@@ -3,10 +3,10 @@
 //! It exists so that the product can be tried on any machine, and so that every kind of traffic an agent can
 //! cause (streams, tools, permissions, terminals, forms, failures, crashes) can be caused by typing one word.
 //!
-//! - [`wire`] turns lines into messages and back, and owns the two threads that touch stdin and stdout.
-//! - [`agent`] is the one loop that owns all state; [`methods`] holds what it answers to each request.
-//! - [`turn`] is what a running script may do; [`script`] and [`hands`] are the scripts.
-//! - [`options`] are the models, modes and thought levels; [`store`] keeps sessions on disk.
+//! - `wire` turns lines into messages and back, and owns the two threads that touch stdin and stdout.
+//! - `agent` is the one loop that owns all state; `methods` holds what it answers to each request.
+//! - `turn` is what a running script may do; `script` and `hands` are the scripts.
+//! - `options` are the models, modes and thought levels; `store` keeps sessions on disk.
 
 mod agent;
 mod hands;

@@ -273,4 +273,16 @@ mod tests {
         assert_eq!(broken(r#"{"jsonrpc":"2.0","id":5,"method":6}"#), (json!(5), -32600));
         assert_eq!(broken(r#"{"jsonrpc":"2.0","id":5}"#), (json!(5), -32600));
     }
+
+    #[test]
+    fn a_line_too_long_costs_one_line() {
+        let long = std::io::repeat(b'a').take(LONGEST_LINE + 1).chain(&b"\nnext\nlast"[..]);
+        let (sender, mut lines) = mpsc::channel(4);
+        read_lines(std::io::BufReader::new(long), &sender);
+        drop(sender);
+        assert_eq!(lines.blocking_recv(), Some(Line::TooLong));
+        assert_eq!(lines.blocking_recv(), Some(Line::Whole(b"next\n".to_vec())));
+        assert_eq!(lines.blocking_recv(), Some(Line::Whole(b"last".to_vec())));
+        assert_eq!(lines.blocking_recv(), None);
+    }
 }

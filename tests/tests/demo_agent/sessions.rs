@@ -128,6 +128,7 @@ fn a_killed_turn_can_be_loaded() {
 
     // The torn line swallowed nothing of what came after.
     let reply = peer.call("session/load", load(&session));
+    assert_eq!(reply.of_kind("user_message_chunk")[1]["content"]["text"], "stream 2");
     assert_eq!(reply.text(), "chunk 1 of 2\nchunk 2 of 2\n");
 }
 

@@ -126,7 +126,8 @@ impl Peer {
 
     /// Opens a session and reads the announcement that follows.
     pub fn open(&mut self) -> String {
-        let result = self.call("session/new", json!({ "cwd": "/work", "mcpServers": [] })).outcome.unwrap();
+        let result =
+            self.call("session/new", json!({ "cwd": "/project", "mcpServers": [] })).outcome.unwrap();
         let update = self.next();
         assert_eq!(update["params"]["update"]["sessionUpdate"], "available_commands_update");
         result["sessionId"].as_str().unwrap().to_owned()
@@ -245,5 +246,5 @@ pub fn choose(option: &str) -> Value {
 }
 
 pub fn load(session: &str) -> Value {
-    json!({ "sessionId": session, "cwd": "/work", "mcpServers": [] })
+    json!({ "sessionId": session, "cwd": "/project", "mcpServers": [] })
 }

@@ -76,7 +76,7 @@ fn wrong_requests_are_refused_by_the_right_code() {
     assert_eq!(peer.code("session/cancel", json!({ "sessionId": session })), -32601);
     assert_eq!(peer.code("authenticate", json!({ "methodId": "x" })), -32602);
     assert_eq!(peer.code("session/new", json!({ "cwd": "work", "mcpServers": [] })), -32602);
-    assert_eq!(peer.code("session/new", json!({ "cwd": "/work" })), -32602);
+    assert_eq!(peer.code("session/new", json!({ "cwd": "/project" })), -32602);
     assert_eq!(peer.code("session/new", json!([])), -32602);
     assert_eq!(peer.code("session/prompt", json!({ "prompt": [] })), -32602);
     assert_eq!(peer.code("session/prompt", json!({ "sessionId": session, "prompt": "hi" })), -32602);
@@ -85,7 +85,7 @@ fn wrong_requests_are_refused_by_the_right_code() {
     assert_eq!(peer.code("session/list", json!({ "cursor": "nonsense" })), -32602);
     for method in ["prompt", "load", "resume", "close", "set_mode", "set_config_option"] {
         let params = json!({
-            "sessionId": "no-such", "cwd": "/work", "mcpServers": [], "prompt": [],
+            "sessionId": "no-such", "cwd": "/project", "mcpServers": [], "prompt": [],
             "modeId": "ask", "configId": "mode", "value": "ask",
         });
         let error = peer.call(&format!("session/{method}"), params).outcome.unwrap_err();
@@ -102,7 +102,7 @@ fn wrong_requests_are_refused_by_the_right_code() {
 fn modes_and_models_are_kept_in_step_on_both_paths() {
     let home = home();
     let mut peer = Peer::ready(home.path(), json!({}));
-    let result = peer.call("session/new", json!({ "cwd": "/work", "mcpServers": null })).outcome.unwrap();
+    let result = peer.call("session/new", json!({ "cwd": "/project", "mcpServers": null })).outcome.unwrap();
     let session = result["sessionId"].as_str().unwrap();
     assert!(session.starts_with("demo-"));
     assert_eq!(result["modes"]["currentModeId"], "ask");

@@ -54,7 +54,7 @@ fn streams_thinks_plans_and_calls_tools() {
     let reply = peer.prompt(&session, "tool");
     assert_eq!(reply.statuses(), ["pending", "in_progress", "completed"]);
     let call = reply.of_kind("tool_call")[0];
-    assert_eq!(call["locations"][0]["path"], "/work/README.md");
+    assert_eq!(call["locations"][0]["path"], "/project/README.md");
     assert!(call["rawInput"].is_object());
     let last = reply.of_kind("tool_call_update")[1];
     assert!(last["rawOutput"].is_object() && last["content"][0]["type"] == "content");
@@ -66,7 +66,7 @@ fn reads_through_the_client() {
     let mut peer = Peer::ready(home.path(), everything());
     let session = peer.open();
     let reply = peer.prompt_with(&session, "read notes.txt", |method, params| {
-        assert_eq!((method, &params["path"]), ("fs/read_text_file", &json!("/work/notes.txt")));
+        assert_eq!((method, &params["path"]), ("fs/read_text_file", &json!("/project/notes.txt")));
         Ok(json!({ "content": "remember the milk" }))
     });
     assert_eq!(reply.statuses(), ["pending", "in_progress", "completed"]);
@@ -99,11 +99,11 @@ fn asks_before_it_writes() {
                     .map(|option| option["kind"].clone())
                     .collect();
                 assert_eq!(kinds, ["allow_once", "allow_always", "reject_once", "reject_always"]);
-                assert_eq!(params["toolCall"]["rawInput"]["path"], "/work/a.txt");
+                assert_eq!(params["toolCall"]["rawInput"]["path"], "/project/a.txt");
                 Ok(choose(option))
             }
             "fs/write_text_file" => {
-                assert_eq!(params["path"], "/work/a.txt");
+                assert_eq!(params["path"], "/project/a.txt");
                 assert_eq!(params["content"], "two  words");
                 Ok(json!({}))
             }
@@ -115,7 +115,7 @@ fn asks_before_it_writes() {
     let reply = peer.prompt_with(&session, command, client("yes"));
     assert_eq!(reply.asked(), asking);
     assert_eq!(reply.statuses(), ["pending", "in_progress", "completed"]);
-    let diff = json!({ "type": "diff", "path": "/work/a.txt", "oldText": null, "newText": "two  words" });
+    let diff = json!({ "type": "diff", "path": "/project/a.txt", "oldText": null, "newText": "two  words" });
     assert_eq!(reply.of_kind("tool_call")[0]["content"], json!([diff]));
 
     for option in ["no", "no-always", "never-offered"] {

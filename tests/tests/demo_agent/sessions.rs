@@ -69,7 +69,7 @@ fn a_later_process_loads_resumes_and_lists() {
     let listed = peer.call("session/list", json!({})).outcome.unwrap();
     assert_eq!(listed["sessions"][0]["sessionId"], session);
     assert_eq!(listed["sessions"][0]["title"], "think");
-    assert_eq!(listed["sessions"][0]["cwd"], "/work");
+    assert_eq!(listed["sessions"][0]["cwd"], "/project");
     assert!(listed["sessions"][0]["updatedAt"].as_str().unwrap().ends_with('Z'));
     assert_eq!(peer.call("session/list", json!({ "cwd": "/other" })).outcome.unwrap()["sessions"], json!([]));
 
@@ -89,7 +89,7 @@ fn a_later_process_loads_resumes_and_lists() {
     assert_eq!(peer.prompt(&session, "stream 1").stop_reason(), "end_turn");
 
     let mut peer = Peer::ready(home.path(), json!({}));
-    let reply = peer.call("session/resume", json!({ "sessionId": session, "cwd": "/work" }));
+    let reply = peer.call("session/resume", json!({ "sessionId": session, "cwd": "/project" }));
     assert_eq!(reply.before, Vec::<Value>::new());
     assert!(reply.outcome.unwrap()["configOptions"].is_array());
     peer.next();

@@ -7,6 +7,7 @@ pub mod config;
 pub mod connection;
 pub mod demo;
 pub mod frame;
+pub mod grpc;
 pub mod guard;
 pub mod identity;
 pub mod pending;

@@ -1,0 +1,88 @@
+//! gRPC: proto ↔ our types, our ends → `Status`. No decisions are made here.
+
+mod agents;
+mod incoming;
+mod layers;
+mod tunnel;
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Server;
+use tower::ServiceBuilder;
+
+use crate::{
+    connection::Hub,
+    frame::MAX_FRAME,
+    proto::{self, acp_server::AcpServer, agents_server::AgentsServer},
+    state::Token,
+};
+
+/// The largest message: the largest frame and what stands beside it.
+pub const MAX_MESSAGE: usize = MAX_FRAME + (64 << 10);
+
+/// Streams one client connection may have open.
+const MAX_STREAMS: u32 = 128;
+
+/// Bytes of headers a call may have.
+const MAX_HEADER_BYTES: u32 = 16 << 10;
+
+/// Resets a client may have pending before it is cut off.
+const MAX_PENDING_RESETS: usize = 32;
+
+/// A peer that vanished without a word is noticed within the sum of these.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a call may take to begin answering.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Flow-control windows: what may be in flight towards a slow peer.
+pub const STREAM_WINDOW: u32 = 1 << 20;
+/// The same for a whole connection.
+pub const CONNECTION_WINDOW: u32 = 4 << 20;
+
+/// Serves until `stop`, then lets calls in flight end.
+pub async fn serve(
+    listener: TcpListener,
+    hub: Hub,
+    token: Arc<Token>,
+    stop: CancellationToken,
+) -> Result<(), tonic::transport::Error> {
+    let most = hub.config.borrow().service.max_connections;
+    let (health, health_service) = tonic_health::server::health_reporter();
+    health.set_serving::<AcpServer<tunnel::Tunnel>>().await;
+    health.set_serving::<AgentsServer<agents::AgentsService>>().await;
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1();
+
+    let layers = ServiceBuilder::new()
+        .layer(layers::Traced)
+        .layer(layers::Authenticated::new(token))
+        .into_inner();
+    let mut server = Server::builder()
+        .layer(layers)
+        .timeout(CALL_TIMEOUT)
+        .max_concurrent_streams(MAX_STREAMS)
+        .http2_max_header_list_size(MAX_HEADER_BYTES)
+        .http2_max_pending_accept_reset_streams(Some(MAX_PENDING_RESETS))
+        .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
+        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW);
+    let tunnel = AcpServer::new(tunnel::Tunnel::new(hub.clone()))
+        .max_decoding_message_size(MAX_MESSAGE)
+        .max_encoding_message_size(MAX_MESSAGE);
+    let agents = AgentsServer::new(agents::AgentsService::new(hub));
+    let mut routes = server.add_service(tunnel).add_service(agents).add_service(health_service);
+    match reflection {
+        Ok(reflection) => routes = routes.add_service(reflection),
+        Err(error) => tracing::warn!(%error, "reflection is not available"),
+    }
+    routes
+        .serve_with_incoming_shutdown(incoming::incoming(listener, most), stop.cancelled_owned())
+        .await
+}

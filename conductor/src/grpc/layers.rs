@@ -1,0 +1,105 @@
+//! What happens to every call before its service sees it, as tower layers.
+
+use std::{
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use futures_util::future::Either;
+use http::{Request, Response, header::AUTHORIZATION};
+use tonic::{Status, body::Body};
+use tower::{Layer, Service};
+use tracing::{Instrument as _, instrument::Instrumented};
+
+use crate::{identity::Caller, state::Token};
+
+/// Calls that need no token: orchestrators probe health and have none.
+const OPEN: &str = "/grpc.health.v1.Health/";
+
+/// Requires the local token and puts the caller beside the call.
+#[derive(Debug, Clone)]
+pub(super) struct Authenticated {
+    token: Arc<Token>,
+    caller: Caller,
+}
+
+impl Authenticated {
+    pub(super) fn new(token: Arc<Token>) -> Self {
+        Self { token, caller: Caller::local() }
+    }
+}
+
+impl<S> Layer<S> for Authenticated {
+    type Service = AuthenticatedService<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        AuthenticatedService { inner, with: self.clone() }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct AuthenticatedService<S> {
+    inner: S,
+    with: Authenticated,
+}
+
+impl<S> Service<Request<Body>> for AuthenticatedService<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Either<S::Future, std::future::Ready<Result<S::Response, S::Error>>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        if request.uri().path().starts_with(OPEN) {
+            return Either::Left(self.inner.call(request));
+        }
+        let presented = request.headers().get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
+        if !presented.is_some_and(|token| self.with.token.matches(token)) {
+            // Which of the two it was is nobody's business but the log's.
+            tracing::debug!(token = presented.is_some(), path = request.uri().path(), "call refused: no valid token");
+            let text = "a valid token is required; it stands in the file `token` of the service's state directory \
+                        (set CONDUCTOR_TOKEN, or --state-dir on the same host)";
+            return Either::Right(std::future::ready(Ok(Status::unauthenticated(text).into_http())));
+        }
+        request.extensions_mut().insert(self.with.caller.clone());
+        Either::Left(self.inner.call(request))
+    }
+}
+
+/// Gives every call a span.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Traced;
+
+impl<S> Layer<S> for Traced {
+    type Service = TracedService<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        TracedService { inner }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct TracedService<S> {
+    inner: S,
+}
+
+impl<S: Service<Request<Body>>> Service<Request<Body>> for TracedService<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Instrumented<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let span = tracing::info_span!("call", rpc.method = request.uri().path());
+        self.inner.call(request).instrument(span)
+    }
+}

@@ -1,0 +1,212 @@
+//! `Acp.Connect`: messages of the tunnel ↔ blocks of lines.
+
+use std::{
+    path::PathBuf,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt as _};
+use tokio::{sync::oneshot, time::timeout};
+use tonic::{Request, Response, Status, Streaming};
+use tracing::{Instrument as _, info, info_span};
+use uuid::Uuid;
+
+use crate::{
+    connection::{self, End, Greeting, Hub},
+    frame::MAX_FRAME,
+    identity::Caller,
+    proto::{
+        Ack, ConnectRequest, ConnectResponse, Hello, Run, Welcome, acp_server::Acp, connect_request,
+        connect_response,
+    },
+    queue,
+    session::{Packet, Wish},
+};
+
+/// How long an editor may take to say hello.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Packets that may wait for an editor. Few, because a full queue is what
+/// slows the agents of a slow editor down.
+const OUT_PACKETS: usize = 16;
+
+/// Bytes that may wait there.
+const OUT_BYTES: u32 = 2 << 20;
+
+/// An ack goes out after so many frames.
+const ACK_EVERY: u64 = 256;
+
+#[derive(Debug)]
+pub(super) struct Tunnel {
+    hub: Hub,
+}
+
+impl Tunnel {
+    pub(super) fn new(hub: Hub) -> Self {
+        Self { hub }
+    }
+}
+
+#[tonic::async_trait]
+impl Acp for Tunnel {
+    type ConnectStream = Outbound;
+
+    async fn connect(
+        &self,
+        request: Request<Streaming<ConnectRequest>>,
+    ) -> Result<Response<Self::ConnectStream>, Status> {
+        if self.hub.draining.is_cancelled() {
+            return Err(Status::unavailable("the service is stopping; connect again once it is back"));
+        }
+        let caller = request.extensions().get::<Caller>().cloned();
+        let caller = caller.ok_or_else(|| Status::internal("a call without a caller"))?;
+        let mut messages = request.into_inner();
+        let first = timeout(HELLO_TIMEOUT, messages.message()).await;
+        let first = first.map_err(|_| Status::deadline_exceeded("no hello came"))??;
+        let Some(ConnectRequest { kind: Some(connect_request::Kind::Hello(hello)) }) = first else {
+            return Err(Status::invalid_argument("the first message must be hello"));
+        };
+        self.check(&hello)?;
+
+        let id = Uuid::now_v7();
+        let span = info_span!("connection", connection.id = %id, user = %caller.user);
+        let (out, packets) = queue::queue(OUT_PACKETS, OUT_BYTES);
+        let (ended, end) = oneshot::channel();
+        let taken = Arc::new(AtomicU64::new(0));
+        let inbound = inbound(messages, taken.clone());
+        let hub = self.hub.clone();
+        let client: String = hello.client.chars().filter(|c| !c.is_control()).take(100).collect();
+        let greeting = greeting(hello);
+        let serve = async move {
+            info!(client, "editor connected");
+            let how = connection::serve(hub, caller, greeting, Box::pin(inbound), out).await;
+            info!(?how, "editor disconnected");
+            ended.send(how).ok();
+        };
+        self.hub.tasks.start("connection", serve.instrument(span));
+        let welcome = Welcome {
+            connection_id: id.to_string(),
+            server_version: env!("CARGO_PKG_VERSION").into(),
+            max_frame_bytes: MAX_FRAME as u32,
+        };
+        Ok(Response::new(Outbound { welcome: Some(welcome), packets, end: Some(end), sent: 0, taken, acked: 0 }))
+    }
+}
+
+impl Tunnel {
+    fn check(&self, hello: &Hello) -> Result<(), Status> {
+        let config = self.hub.config.borrow();
+        if hello.agent.is_empty() || config.agents.contains_key(&hello.agent) {
+            return Ok(());
+        }
+        let known: Vec<&str> = config.agents.keys().map(String::as_str).collect();
+        Err(Status::not_found(format!("there is no agent `{}`; there are: {}", hello.agent, known.join(", "))))
+    }
+}
+
+fn greeting(hello: Hello) -> Greeting {
+    let some = |text: String| (!text.is_empty()).then_some(text);
+    Greeting {
+        agent: hello.agent,
+        wish: Wish { model: some(hello.model), mode: some(hello.mode) },
+        cwd: some(hello.cwd).map(PathBuf::from),
+    }
+}
+
+/// The blocks an editor sends, with the tunnel's rules checked.
+fn inbound(
+    messages: Streaming<ConnectRequest>,
+    taken: Arc<AtomicU64>,
+) -> impl Stream<Item = Result<Bytes, String>> {
+    messages.filter_map(move |message| {
+        let item = match message {
+            Ok(ConnectRequest { kind: Some(connect_request::Kind::Run(run)) }) => Some(accept(run, &taken)),
+            Ok(ConnectRequest { kind: Some(connect_request::Kind::Ack(_)) }) => None,
+            Ok(ConnectRequest { kind: Some(connect_request::Kind::Hello(_)) }) => {
+                Some(Err("hello may come only once".into()))
+            }
+            Ok(ConnectRequest { kind: None }) => Some(Err("a message must be a hello, a run or an ack".into())),
+            // The editor is gone, or broke gRPC's own rules.
+            Err(status) => Some(Err(status.message().to_string())),
+        };
+        std::future::ready(item)
+    })
+}
+
+fn accept(run: Run, taken: &AtomicU64) -> Result<Bytes, String> {
+    let expected = taken.load(Ordering::Relaxed) + 1;
+    if run.first_seq != expected {
+        return Err(format!("first_seq is {}, but {expected} comes next", run.first_seq));
+    }
+    let lines = memchr::memchr_iter(b'\n', &run.frames).count();
+    if run.count == 0 || lines != run.count as usize || run.frames.last() != Some(&b'\n') {
+        return Err(format!("a run must hold `count` lines, each ended by a newline; it says {}", run.count));
+    }
+    taken.fetch_add(u64::from(run.count), Ordering::Relaxed);
+    Ok(run.frames)
+}
+
+/// What an editor receives.
+pub(super) struct Outbound {
+    welcome: Option<Welcome>,
+    packets: queue::Receiver<Packet>,
+    end: Option<oneshot::Receiver<End>>,
+    sent: u64,
+    taken: Arc<AtomicU64>,
+    acked: u64,
+}
+
+impl Stream for Outbound {
+    type Item = Result<ConnectResponse, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let message = |kind| Poll::Ready(Some(Ok(ConnectResponse { kind: Some(kind) })));
+        if let Some(welcome) = self.welcome.take() {
+            return message(connect_response::Kind::Welcome(welcome));
+        }
+        let taken = self.taken.load(Ordering::Relaxed);
+        if taken - self.acked >= ACK_EVERY {
+            self.acked = taken;
+            return message(connect_response::Kind::Ack(Ack { seq: taken }));
+        }
+        match self.packets.poll_recv(cx) {
+            Poll::Ready(Some(packet)) => {
+                let first_seq = self.sent + 1;
+                self.sent += u64::from(packet.count);
+                message(connect_response::Kind::Run(Run { first_seq, count: packet.count, frames: packet.frames }))
+            }
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(None) => {
+                let Some(end) = self.end.as_mut() else { return Poll::Ready(None) };
+                let how = match Pin::new(end).poll(cx) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(how) => how,
+                };
+                self.end = None;
+                match status(how.ok()) {
+                    Some(status) => Poll::Ready(Some(Err(status))),
+                    None => Poll::Ready(None),
+                }
+            }
+        }
+    }
+}
+
+fn status(end: Option<End>) -> Option<Status> {
+    match end {
+        Some(End::EditorGone) => None,
+        Some(End::Invalid(why)) => Some(Status::invalid_argument(why)),
+        Some(End::Stalled) => {
+            Some(Status::resource_exhausted("the editor did not take its frames for too long; connect again"))
+        }
+        Some(End::Draining) => Some(Status::unavailable("the service is stopping; connect again once it is back")),
+        None => Some(Status::internal("the connection's task ended early; connect again")),
+    }
+}

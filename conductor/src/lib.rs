@@ -1,7 +1,10 @@
 //! conductor
 pub mod acp;
 pub mod agent;
+pub mod banner;
+pub mod bridge;
 pub mod cli;
+pub mod client;
 pub mod clock;
 pub mod config;
 pub mod connection;
@@ -14,9 +17,11 @@ pub mod pending;
 pub mod pool;
 pub mod queue;
 pub mod router;
+pub mod serve;
 pub mod session;
 pub mod state;
 pub mod tasks;
+pub mod telemetry;
 /// Generated from `proto/`.
 #[allow(missing_docs)]
 pub mod proto {

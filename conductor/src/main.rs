@@ -3,13 +3,19 @@
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use conductor::cli::{Cli, Command};
+use conductor::{
+    bridge,
+    cli::{Cli, Command},
+    demo, guard, serve,
+};
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    match cli.command {
-        Command::DemoAgent => conductor::demo::run(),
-        Command::Guard(args) => conductor::guard::run(args),
-        _ => ExitCode::FAILURE,
+    let Cli { global, command } = Cli::parse();
+    match command {
+        Command::Serve(args) => serve::run(&global, &args),
+        Command::Connect(args) => bridge::run(&global, &args),
+        Command::DemoAgent => demo::run(),
+        Command::Guard(args) => guard::run(args),
+        Command::Prompt(_) | Command::Agents(_) => ExitCode::FAILURE,
     }
 }

@@ -1,0 +1,158 @@
+//! `conductor connect`: ACP on stdin and stdout ↔ the tunnel.
+//!
+//! Starts in milliseconds: one thread, no configuration, no logging set-up.
+//! stdout carries ACP and nothing else.
+
+mod stdio;
+
+use std::process::ExitCode;
+
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+
+use crate::{
+    acp::{Refusal, code},
+    agent::stdio::{Block, LineReader},
+    cli::{ConnectArgs, Global},
+    client::{Client, Tunnel, Unreachable},
+    frame::{Frame, Kind, MAX_FRAME},
+    proto::{Ack, ConnectRequest, ConnectResponse, Run, connect_request, connect_response},
+};
+
+/// An ack goes out after so many frames.
+const ACK_EVERY: u64 = 256;
+
+/// Runs the bridge on this process's stdin and stdout.
+pub fn run(global: &Global, args: &ConnectArgs) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&format!("cannot start: {error}")),
+    };
+    let code = runtime.block_on(async {
+        let (input, output) = match (stdio::input(), stdio::output()) {
+            (Ok(input), Ok(output)) => (input, output),
+            (Err(error), _) | (_, Err(error)) => return fail(&format!("no usable stdin and stdout: {error}")),
+        };
+        let mut lines = LineReader::new(input, MAX_FRAME);
+        let mut output = output;
+        let tunnel = match Client::connect(global, &args.endpoint).await {
+            Ok(client) => client.tunnel(&args.choice, "conductor-connect").await.map(|tunnel| (client, tunnel)),
+            Err(unreachable) => Err(unreachable),
+        };
+        match tunnel {
+            Ok((client, tunnel)) => match relay(&mut lines, &mut output, tunnel, &client).await {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(unreachable) => fail(&unreachable.message),
+            },
+            Err(unreachable) => {
+                answer_first(&mut lines, &mut output, &unreachable).await;
+                fail(&unreachable.message)
+            }
+        }
+    });
+    // A blocked read of a terminal must not keep the process alive.
+    runtime.shutdown_background();
+    code
+}
+
+#[allow(clippy::print_stderr, reason = "this is a program's message to its user")]
+fn fail(message: &str) -> ExitCode {
+    eprintln!("conductor connect: {message}");
+    ExitCode::FAILURE
+}
+
+/// Tells the editor why nothing will work: in answer to its first request,
+/// which is where editors show errors.
+async fn answer_first(
+    lines: &mut LineReader<impl AsyncRead + Unpin>,
+    output: &mut (impl AsyncWrite + Unpin),
+    unreachable: &Unreachable,
+) {
+    while let Ok(Block::Lines(block) | Block::End(block)) = lines.next().await {
+        if block.is_empty() {
+            return;
+        }
+        let parts = block.split(|byte| *byte == b'\n').map(Bytes::copy_from_slice);
+        let request = parts.filter_map(|line| Frame::parse(line).ok()).find(|frame| frame.peek().kind == Kind::Request);
+        if let Some(frame) = request {
+            let refusal = Refusal::new(code::UNREACHABLE, unreachable.message.clone());
+            output.write_all(&refusal.frame(frame.get(frame.peek().id))).await.ok();
+            output.flush().await.ok();
+            return;
+        }
+    }
+}
+
+async fn relay(
+    lines: &mut LineReader<impl AsyncRead + Unpin>,
+    output: &mut (impl AsyncWrite + Unpin),
+    tunnel: Tunnel,
+    client: &Client,
+) -> Result<(), Unreachable> {
+    let Tunnel { outgoing, mut incoming } = tunnel;
+    let acks = outgoing.clone();
+    // Refusals of our own go out between the service's frames.
+    let (refusals, mut refused) = tokio::sync::mpsc::channel::<Bytes>(1);
+    let upstream = async move {
+        let mut sent = 0;
+        loop {
+            let frames = match lines.next().await {
+                Ok(Block::Lines(block)) => block,
+                Ok(Block::TooLong) => {
+                    let text = format!("a line may have {} MiB at most", MAX_FRAME >> 20);
+                    refusals.send(Refusal::new(code::INVALID_REQUEST, text).frame(b"null")).await.ok();
+                    match lines.skip_line().await {
+                        Ok(true) => continue,
+                        _ => return,
+                    }
+                }
+                Ok(Block::End(rest)) if !rest.is_empty() => [&rest, &b"\n"[..]].concat().into(),
+                Ok(Block::End(_)) | Err(_) => return,
+            };
+            let count = memchr::memchr_iter(b'\n', &frames).count() as u32;
+            let run = Run { first_seq: sent + 1, count, frames };
+            sent += u64::from(count);
+            let message = ConnectRequest { kind: Some(connect_request::Kind::Run(run)) };
+            if outgoing.send(message).await.is_err() {
+                return;
+            }
+        }
+    };
+    let downstream = async move {
+        let mut acked = 0;
+        loop {
+            let message = tokio::select! {
+                message = incoming.message() => message.map_err(|status| client.explain(&status))?,
+                Some(refusal) = refused.recv() => {
+                    if output.write_all(&refusal).await.is_err() {
+                        return Ok(());
+                    }
+                    continue;
+                }
+            };
+            match message {
+                Some(ConnectResponse { kind: Some(connect_response::Kind::Run(run)) }) => {
+                    if output.write_all(&run.frames).await.is_err() || output.flush().await.is_err() {
+                        return Ok(());
+                    }
+                    let seq = run.first_seq + u64::from(run.count) - 1;
+                    if seq - acked >= ACK_EVERY {
+                        acked = seq;
+                        let ack = ConnectRequest { kind: Some(connect_request::Kind::Ack(Ack { seq })) };
+                        // A full queue means that one will follow soon.
+                        acks.try_send(ack).ok();
+                    }
+                }
+                Some(_) => {}
+                None => return Ok(()),
+            }
+        }
+    };
+    tokio::pin!(upstream, downstream);
+    tokio::select! {
+        // The editor closed our stdin: it wants us to go. The service ends its
+        // sessions when it sees the tunnel close.
+        () = &mut upstream => Ok(()),
+        ended = &mut downstream => ended,
+    }
+}

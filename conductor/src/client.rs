@@ -1,0 +1,174 @@
+//! The way from a program on someone's laptop to the service: finding it,
+//! presenting the token, opening the tunnel.
+
+use std::{ffi::OsString, time::Duration};
+
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{
+    Code, Request, Status, Streaming,
+    metadata::{Ascii, MetadataValue},
+    service::{Interceptor, interceptor::InterceptedService},
+    transport::{Channel, Endpoint},
+};
+
+use crate::{
+    cli::{ChoiceArgs, EndpointArgs, Global},
+    grpc::{CONNECTION_WINDOW, MAX_MESSAGE, STREAM_WINDOW},
+    proto::{
+        ConnectRequest, ConnectResponse, Hello, acp_client::AcpClient, agents_client::AgentsClient,
+        connect_request, connect_response,
+    },
+    state::{StateDir, Token},
+};
+
+/// How long the service may take to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A service that vanished without a word is noticed within the sum of these.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Messages that may wait to be sent; whoever produces more waits.
+const OUTGOING: usize = 16;
+
+/// Why the service cannot be used, with what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Unreachable {
+    /// Cause and remedy.
+    pub message: String,
+}
+
+impl Unreachable {
+    fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into() }
+    }
+}
+
+/// A channel that presents the token with every call.
+pub type Authorized = InterceptedService<Channel, Bearer>;
+
+/// Presents the token.
+#[derive(Clone)]
+pub struct Bearer(MetadataValue<Ascii>);
+
+impl Interceptor for Bearer {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        request.metadata_mut().insert("authorization", self.0.clone());
+        Ok(request)
+    }
+}
+
+/// Where the service is and how to be let in.
+#[derive(Clone)]
+pub struct Client {
+    /// Its address, for messages.
+    pub endpoint: String,
+    channel: Authorized,
+}
+
+impl Client {
+    /// Finds the service by flags, environment and state directory, and
+    /// connects to it.
+    pub async fn connect(global: &Global, endpoint: &EndpointArgs) -> Result<Self, Unreachable> {
+        let (url, token) = find(global, endpoint)?;
+        let mut bearer: MetadataValue<Ascii> = format!("Bearer {}", token.expose())
+            .parse()
+            .map_err(|_| Unreachable::new("the token has characters that no token has"))?;
+        bearer.set_sensitive(true);
+        let channel = Endpoint::from_shared(url.clone())
+            .map_err(|error| Unreachable::new(format!("`{url}` is no address of a service: {error}")))?
+            .connect_timeout(CONNECT_TIMEOUT)
+            .tcp_nodelay(true)
+            .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+            .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .connect()
+            .await
+            .map_err(|error| {
+                Unreachable::new(format!(
+                    "no conductor answers at {url} ({}); start one with `conductor serve`, \
+                     or name another with --endpoint",
+                    root_cause(&error)
+                ))
+            })?;
+        Ok(Self { endpoint: url, channel: InterceptedService::new(channel, Bearer(bearer)) })
+    }
+
+    /// Opens an ACP tunnel.
+    pub async fn tunnel(&self, choice: &ChoiceArgs, client: &str) -> Result<Tunnel, Unreachable> {
+        let cwd = std::env::current_dir().map(|path| path.display().to_string()).unwrap_or_default();
+        let hello = Hello {
+            client: format!("{client}/{}", env!("CARGO_PKG_VERSION")),
+            agent: choice.agent.clone().unwrap_or_default(),
+            model: choice.model.clone().unwrap_or_default(),
+            mode: choice.mode.clone().unwrap_or_default(),
+            cwd,
+        };
+        let (outgoing, queued) = mpsc::channel(OUTGOING);
+        let hello = ConnectRequest { kind: Some(connect_request::Kind::Hello(hello)) };
+        outgoing.try_send(hello).map_err(|_| Unreachable::new("the tunnel closed at once"))?;
+        let mut acp = AcpClient::new(self.channel.clone())
+            .max_decoding_message_size(MAX_MESSAGE)
+            .max_encoding_message_size(MAX_MESSAGE);
+        let answer = acp.connect(ReceiverStream::new(queued)).await.map_err(|status| self.explain(&status))?;
+        let mut incoming = answer.into_inner();
+        match incoming.message().await.map_err(|status| self.explain(&status))? {
+            Some(ConnectResponse { kind: Some(connect_response::Kind::Welcome(_)) }) => {}
+            _ => return Err(Unreachable::new(format!("{} does not speak the conductor's protocol", self.endpoint))),
+        }
+        Ok(Tunnel { outgoing, incoming })
+    }
+
+    /// The service's agents.
+    pub fn agents(&self) -> AgentsClient<Authorized> {
+        AgentsClient::new(self.channel.clone())
+    }
+
+    /// Turns a refused call into words.
+    pub fn explain(&self, status: &Status) -> Unreachable {
+        let text = status.message();
+        Unreachable::new(match status.code() {
+            Code::Unauthenticated => format!("{} refused the token: {text}", self.endpoint),
+            Code::Unavailable => format!("lost the conductor at {}: {text}", self.endpoint),
+            Code::Unimplemented => {
+                format!("{} does not know this call; it may be another version of conductor", self.endpoint)
+            }
+            _ => text.to_string(),
+        })
+    }
+}
+
+/// An open ACP tunnel.
+pub struct Tunnel {
+    /// What goes to the service.
+    pub outgoing: mpsc::Sender<ConnectRequest>,
+    /// What comes from it.
+    pub incoming: Streaming<ConnectResponse>,
+}
+
+fn find(global: &Global, endpoint: &EndpointArgs) -> Result<(String, Token), Unreachable> {
+    let say = |error: &dyn std::error::Error| Unreachable::new(error.to_string());
+    let state = StateDir::resolve(global.state_dir.clone(), |name| std::env::var_os(name)).map_err(|e| say(&e))?;
+    let url = match &endpoint.endpoint {
+        Some(url) if url.contains("://") => url.clone(),
+        Some(address) => format!("http://{address}"),
+        None => state.read_endpoint().map_err(|e| say(&e))?,
+    };
+    let token = match std::env::var_os("CONDUCTOR_TOKEN").map(OsString::into_string) {
+        Some(Ok(text)) => Token::parse(&text).map_err(|e| Unreachable::new(format!("CONDUCTOR_TOKEN: {e}")))?,
+        Some(Err(_)) => return Err(Unreachable::new("CONDUCTOR_TOKEN is not text")),
+        None => state.read_token().map_err(|e| say(&e))?,
+    };
+    Ok((url, token))
+}
+
+fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    cause.to_string()
+}

@@ -1,0 +1,215 @@
+//! `conductor serve`: build bottom-up, wait, drain top-down.
+
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
+
+use tokio::{
+    net::TcpListener,
+    signal::unix::{Signal, SignalKind, signal},
+    sync::watch,
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use crate::{
+    banner,
+    cli::{Global, ServeArgs},
+    config::{Config, Loaded, check_listen},
+    connection::Hub,
+    grpc,
+    pool::Pool,
+    router::Router,
+    state::{ServiceState, StateDir},
+    tasks::Tasks,
+    telemetry,
+};
+
+/// Exit code for a configuration that is refused.
+const BAD_CONFIG: u8 = 2;
+
+/// How long everything may take to end once turns have: the stop ladder of
+/// every process runs at the same time.
+const STOP_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(8);
+
+/// Runs the service until a signal.
+#[allow(clippy::print_stderr, reason = "this is a program's message to its user")]
+pub fn run(global: &Global, args: &ServeArgs) -> ExitCode {
+    telemetry::start(args.log.as_deref());
+    let loaded = match load(args) {
+        Ok(loaded) => loaded,
+        Err(message) => {
+            eprintln!("{message}");
+            return ExitCode::from(BAD_CONFIG);
+        }
+    };
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("conductor serve: cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let code = match runtime.block_on(serve(global, args, loaded)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("conductor serve: {message}");
+            ExitCode::FAILURE
+        }
+    };
+    runtime.shutdown_background();
+    code
+}
+
+fn load(args: &ServeArgs) -> Result<Loaded, String> {
+    if let Some(listen) = args.listen {
+        check_listen(listen).map_err(|refused| format!("--listen: {refused}"))?;
+    }
+    if let Some(policy) = &args.policy {
+        check_policy(policy)?;
+    }
+    Config::load(args.config.as_deref(), std::env::vars_os()).map_err(|error| error.to_string())
+}
+
+/// Rules come with a later version. Until then a policy file must at least be
+/// one, so that a typing error does not wait for that day.
+fn check_policy(path: &PathBuf) -> Result<(), String> {
+    let text = std::fs::read_to_string(path).map_err(|e| format!("--policy {}: {e}", path.display()))?;
+    match toml::from_str::<toml::Table>(&text) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("--policy {}: {error}", path.display())),
+    }
+}
+
+async fn serve(global: &Global, args: &ServeArgs, loaded: Loaded) -> Result<(), String> {
+    let mut signals = Signals::new().map_err(|error| format!("cannot listen for signals: {error}"))?;
+    let state = StateDir::resolve(global.state_dir.clone(), |name| std::env::var_os(name));
+    let state = state.and_then(|dir| dir.open_for_service()).map_err(|error| error.to_string())?;
+    let config = Arc::new(loaded.config);
+    let listener = bind(args.listen.unwrap_or(config.service.listen)).await?;
+    let address = listener.local_addr().map_err(|error| error.to_string())?;
+    let endpoint = format!("http://{address}");
+
+    let tasks = Tasks::default();
+    let (publish, configured) = watch::channel(config.clone());
+    let pool = Pool::start(config.clone(), state.path().join("homes"), &tasks);
+    let hub = Hub {
+        pool: pool.clone(),
+        router: Router::default(),
+        tasks: tasks.clone(),
+        config: configured,
+        draining: CancellationToken::new(),
+        closing: CancellationToken::new(),
+    };
+    let stop = CancellationToken::new();
+    let server = grpc::serve(listener, hub.clone(), Arc::new(state.token().clone()), stop.clone());
+    tasks.start("server", async move {
+        if let Err(error) = server.await {
+            error!(%error, "the server ended");
+        }
+    });
+    state.write_endpoint(&endpoint).map_err(|error| error.to_string())?;
+    let agents = pool.status().borrow().clone();
+    banner::print(&endpoint, state.path(), loaded.file.as_deref(), &agents);
+    if args.policy.is_some() {
+        warn!("the policy file is well-formed, but this version does not enforce policies: editors decide");
+    }
+    info!(%endpoint, "ready");
+
+    while signals.next().await == Wake::Reload {
+        reload(args, loaded.file.as_deref(), &publish, &pool).await;
+    }
+    drain(&hub, &config, &stop, &mut signals, state).await;
+    Ok(())
+}
+
+async fn bind(address: SocketAddr) -> Result<TcpListener, String> {
+    TcpListener::bind(address).await.map_err(|error| match error.kind() {
+        std::io::ErrorKind::AddrInUse => format!(
+            "{address} is taken; is another conductor running? Choose another address with --listen, \
+             or any free port with --listen 127.0.0.1:0"
+        ),
+        _ => format!("cannot listen on {address}: {error}"),
+    })
+}
+
+/// A bad file changes nothing; a good one applies to new processes and
+/// sessions.
+async fn reload(
+    args: &ServeArgs,
+    file: Option<&std::path::Path>,
+    publish: &watch::Sender<Arc<Config>>,
+    pool: &Pool,
+) {
+    let explicit = args.config.as_deref().or(file);
+    match Config::load(explicit, std::env::vars_os()) {
+        Ok(loaded) => {
+            let config = Arc::new(loaded.config);
+            if config.service.listen != publish.borrow().service.listen {
+                warn!("a new listen address takes effect at the next start");
+            }
+            publish.send_replace(config.clone());
+            pool.reload(config).await;
+            info!("the configuration was reloaded");
+        }
+        Err(refused) => error!(%refused, "the configuration was not reloaded; the old one stays in force"),
+    }
+}
+
+/// Stops accepting, lets turns end, ends everything. A second signal skips the
+/// waiting.
+async fn drain(hub: &Hub, config: &Config, stop: &CancellationToken, signals: &mut Signals, state: ServiceState) {
+    let grace = config.service.drain_timeout;
+    info!(turns = hub.router.turns(), grace_ms = grace.as_millis() as u64, "stopping; a second signal stops at once");
+    hub.draining.cancel();
+    stop.cancel();
+    let ending = async {
+        if timeout(grace, hub.router.idle()).await.is_err() {
+            warn!(turns = hub.router.turns(), "turns still run; they are ended");
+        }
+        hub.closing.cancel();
+        hub.pool.stop().await;
+        if timeout(STOP_TIMEOUT, hub.tasks.ended()).await.is_err() {
+            warn!(tasks = hub.tasks.running(), "some tasks did not end in time");
+        }
+    };
+    tokio::select! {
+        () = ending => info!("stopped"),
+        // The guards see our end and kill what is beneath them.
+        () = signals.stop_again() => warn!("stopped at once"),
+    }
+    drop(state);
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Wake {
+    Reload,
+    Stop,
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> Wake {
+        tokio::select! {
+            _ = self.terminate.recv() => Wake::Stop,
+            _ = self.interrupt.recv() => Wake::Stop,
+            _ = self.hangup.recv() => Wake::Reload,
+        }
+    }
+
+    async fn stop_again(&mut self) {
+        while self.next().await != Wake::Stop {}
+    }
+}

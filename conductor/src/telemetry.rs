@@ -1,0 +1,21 @@
+//! Logging: to stderr, as text for people on a terminal and as JSON for
+//! machines everywhere else. Frame bodies and secrets are never logged.
+
+use std::io::{IsTerminal as _, stderr};
+
+use tracing_subscriber::EnvFilter;
+
+/// Starts logging. `filter` is a level or filters as in `RUST_LOG`.
+pub fn start(filter: Option<&str>) {
+    let directives = filter.unwrap_or("info");
+    // A filter that makes no sense must not silence the service.
+    let filter = EnvFilter::try_new(directives).unwrap_or_else(|_| EnvFilter::new("info"));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
+    let started = if stderr().is_terminal() {
+        builder.compact().try_init()
+    } else {
+        builder.json().flatten_event(true).with_ansi(false).try_init()
+    };
+    // Only a second start could fail, and the first one is as good.
+    started.ok();
+}

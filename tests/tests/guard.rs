@@ -23,6 +23,9 @@ use nix::{
     unistd::Pid,
 };
 
+// Every process here ends by itself after a minute at most, so that a failing
+// test leaves nothing behind for long.
+
 /// Far more than anything here takes, even on a busy host.
 const DEADLINE: Duration = Duration::from_secs(20);
 /// What the issue promises for the death of a tree.
@@ -222,7 +225,7 @@ while True: signal.pause()
 
 #[test]
 fn an_agent_without_a_trap_dies_of_sigterm() {
-    let mut guarded = Guarded::start(&["sleep", "600"]);
+    let mut guarded = Guarded::start(&["sleep", "60"]);
     guarded.agent();
     guarded.signal(Signal::SIGTERM);
     assert_eq!(guarded.wait().into_raw(), Signal::SIGTERM as i32);
@@ -232,7 +235,7 @@ fn an_agent_without_a_trap_dies_of_sigterm() {
 const STUBBORN_TREE: &str = "
 import os, signal, subprocess, sys, time
 for name in ('TERM', 'INT', 'HUP'): signal.signal(getattr(signal, 'SIG' + name), signal.SIG_IGN)
-deaf = \"trap '' TERM HUP INT; while :; do sleep 600; done\"
+deaf = \"trap '' TERM HUP INT; sleep 60; :\"
 read, write = os.pipe()
 def say(): os.write(write, b'%d\\n' % os.getpid())
 pids = [os.getpid(), subprocess.Popen(['sh', '-c', deaf]).pid,
@@ -243,7 +246,7 @@ if os.fork() == 0:
         say()
         os.setsid()
         if os.fork() == 0: say()
-        while True: time.sleep(600)
+        time.sleep(60)
     os._exit(0)
 if os.fork() == 0:
     say()
@@ -253,7 +256,7 @@ if os.fork() == 0:
 told = b''
 while told.count(b'\\n') < 3: told += os.read(read, 99)
 print(*pids, *told.decode().split(), flush=True)
-while True: time.sleep(600)
+time.sleep(60)
 ";
 
 #[test]
@@ -293,7 +296,7 @@ fn words_on_the_control_do_no_harm() {
 
 #[test]
 fn the_end_of_the_agent_is_the_end_of_its_helpers() {
-    let mut guarded = Guarded::start(&["sh", "-c", "setsid sleep 600 & sleep 600 & echo $!; exit 3"]);
+    let mut guarded = Guarded::start(&["sh", "-c", "setsid sleep 60 & sleep 60 & echo $!; exit 3"]);
     let helper = guarded.pids()[0];
     // Without the guard this would wait for the helpers, which hold the pipe.
     let mut rest = String::new();
@@ -414,13 +417,14 @@ import os, signal, sys
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 os.execv(sys.argv[1], [sys.argv[1], 'guard', '--', 'sh', '-c', 'exit 42'])
 ";
-    let status = Command::new("python3").args(["-c", script]).arg(conductor()).status().unwrap();
-    assert_eq!(status.into_raw(), 42 << 8);
+    // A guard around the guard, so that a hanging one is noticed and ended.
+    let mut guarded = Guarded::start(&["python3", "-c", script, conductor().to_str().unwrap()]);
+    assert_eq!(guarded.wait().into_raw(), 42 << 8);
 }
 
 #[test]
 fn a_stopped_agent_is_killed_after_the_grace() {
-    let script = "setsid sleep 600 & echo $!; kill -STOP $$; exit 1";
+    let script = "setsid sleep 60 & echo $!; kill -STOP $$; exit 1";
     let mut guarded = Guarded::start_with(&["--stopped-grace-ms", "100"], &["sh", "-c", script], |_| {});
     let helper = guarded.pids()[0];
     let agent = guarded.agent();
@@ -444,7 +448,7 @@ fn a_continued_agent_lives_beyond_the_grace() {
 
 #[test]
 fn killing_the_guard_kills_the_agent() {
-    let mut guarded = Guarded::start(&["sh", "-c", "trap '' TERM HUP; echo ready; while :; do :; done"]);
+    let mut guarded = Guarded::start(&["sh", "-c", "trap '' TERM HUP; echo ready; exec sleep 60"]);
     let agent = guarded.agent();
     assert_eq!(guarded.line(), "ready");
     guarded.signal(Signal::SIGKILL);
@@ -465,7 +469,7 @@ def relay(leave):
 for number in range(6):
     if os.fork() == 0: relay(number % 2)
 print('ready', flush=True)
-time.sleep(600)
+time.sleep(60)
 ";
     for round in 0..5 {
         let mark = format!("GUARD_TEST=relay-{}-{round}", std::process::id());

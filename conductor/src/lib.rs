@@ -6,6 +6,7 @@ pub mod bridge;
 pub mod cli;
 pub mod client;
 pub mod clock;
+pub mod commands;
 pub mod config;
 pub mod connection;
 pub mod demo;

@@ -1,21 +1,33 @@
 //! The `conductor` program: one line per sub-command.
 
-use std::process::ExitCode;
+use std::{env::args_os, process::ExitCode};
 
-use clap::Parser as _;
+use clap::Parser;
 use conductor::{
     bridge,
-    cli::{Cli, Command},
-    demo, guard, serve,
+    cli::{Cli, Command, GuardArgs},
+    commands, demo, guard, serve,
 };
 
+/// The guard alone. It runs with the agent's environment, which may hold
+/// `CONDUCTOR_…` variables of its own that must not be read as flags.
+#[derive(Debug, Parser)]
+struct GuardCli {
+    #[command(flatten)]
+    args: GuardArgs,
+}
+
 fn main() -> ExitCode {
+    if args_os().nth(1).is_some_and(|name| name == "guard") {
+        return guard::run(GuardCli::parse_from(args_os().skip(1)).args);
+    }
     let Cli { global, command } = Cli::parse();
     match command {
         Command::Serve(args) => serve::run(&global, &args),
         Command::Connect(args) => bridge::run(&global, &args),
+        Command::Prompt(args) => commands::prompt::run(&global, &args),
+        Command::Agents(args) => commands::agents::run(&global, &args),
         Command::DemoAgent => demo::run(),
         Command::Guard(args) => guard::run(args),
-        Command::Prompt(_) | Command::Agents(_) => ExitCode::FAILURE,
     }
 }

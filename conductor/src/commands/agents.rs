@@ -1,0 +1,10 @@
+//! `conductor agents`.
+
+use std::process::ExitCode;
+
+use crate::cli::{Global, AgentsArgs};
+
+/// Runs the command.
+pub fn run(_global: &Global, _args: &AgentsArgs) -> ExitCode {
+    ExitCode::FAILURE
+}

@@ -15,8 +15,15 @@ pub fn print(endpoint: &str, state: &Path, config: Option<&Path>, agents: &[Agen
     stdout().flush().ok();
 }
 
-fn compose(endpoint: &str, state: &Path, config: Option<&Path>, agents: &[AgentStatus], colour: bool) -> String {
-    let paint = |code: &str, text: &str| if colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.into() };
+fn compose(
+    endpoint: &str,
+    state: &Path,
+    config: Option<&Path>,
+    agents: &[AgentStatus],
+    colour: bool,
+) -> String {
+    let paint =
+        |code: &str, text: &str| if colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.into() };
     let config = config.map_or("built-in defaults".into(), |path| path.display().to_string());
     let mut out = format!(
         "conductor {} is ready\n  endpoint  {}\n  state     {}\n  config    {config}\n  agents\n",

@@ -5,10 +5,13 @@
 
 mod stdio;
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 use bytes::Bytes;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt as _},
+    time::timeout,
+};
 
 use crate::{
     acp::{Refusal, code},
@@ -22,6 +25,9 @@ use crate::{
 /// An ack goes out after so many frames.
 const ACK_EVERY: u64 = 256;
 
+/// After the editor's last word, how long the service's may take.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
 /// Runs the bridge on this process's stdin and stdout.
 pub fn run(global: &Global, args: &ConnectArgs) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -31,12 +37,16 @@ pub fn run(global: &Global, args: &ConnectArgs) -> ExitCode {
     let code = runtime.block_on(async {
         let (input, output) = match (stdio::input(), stdio::output()) {
             (Ok(input), Ok(output)) => (input, output),
-            (Err(error), _) | (_, Err(error)) => return fail(&format!("no usable stdin and stdout: {error}")),
+            (Err(error), _) | (_, Err(error)) => {
+                return fail(&format!("no usable stdin and stdout: {error}"));
+            }
         };
         let mut lines = LineReader::new(input, MAX_FRAME);
         let mut output = output;
         let tunnel = match Client::connect(global, &args.endpoint).await {
-            Ok(client) => client.tunnel(&args.choice, "conductor-connect").await.map(|tunnel| (client, tunnel)),
+            Ok(client) => {
+                client.tunnel(&args.choice, "conductor-connect").await.map(|tunnel| (client, tunnel))
+            }
             Err(unreachable) => Err(unreachable),
         };
         match tunnel {
@@ -73,7 +83,8 @@ async fn answer_first(
             return;
         }
         let parts = block.split(|byte| *byte == b'\n').map(Bytes::copy_from_slice);
-        let request = parts.filter_map(|line| Frame::parse(line).ok()).find(|frame| frame.peek().kind == Kind::Request);
+        let request =
+            parts.filter_map(|line| Frame::parse(line).ok()).find(|frame| frame.peek().kind == Kind::Request);
         if let Some(frame) = request {
             let refusal = Refusal::new(code::UNREACHABLE, unreachable.message.clone());
             output.write_all(&refusal.frame(frame.get(frame.peek().id))).await.ok();
@@ -90,7 +101,8 @@ async fn relay(
     client: &Client,
 ) -> Result<(), Unreachable> {
     let Tunnel { outgoing, mut incoming } = tunnel;
-    let acks = outgoing.clone();
+    // Weak, so that the end of the editor's input closes the tunnel.
+    let acks = outgoing.downgrade();
     // Refusals of our own go out between the service's frames.
     let (refusals, mut refused) = tokio::sync::mpsc::channel::<Bytes>(1);
     let upstream = async move {
@@ -140,7 +152,7 @@ async fn relay(
                         acked = seq;
                         let ack = ConnectRequest { kind: Some(connect_request::Kind::Ack(Ack { seq })) };
                         // A full queue means that one will follow soon.
-                        acks.try_send(ack).ok();
+                        acks.upgrade().and_then(|acks| acks.try_send(ack).ok());
                     }
                 }
                 Some(_) => {}
@@ -150,9 +162,9 @@ async fn relay(
     };
     tokio::pin!(upstream, downstream);
     tokio::select! {
-        // The editor closed our stdin: it wants us to go. The service ends its
-        // sessions when it sees the tunnel close.
-        () = &mut upstream => Ok(()),
+        // The editor closed our stdin: it wants us to go. The service sees the
+        // tunnel half closed and ends it with its last words.
+        () = &mut upstream => timeout(LAST_WORDS, downstream).await.unwrap_or(Ok(())),
         ended = &mut downstream => ended,
     }
 }

@@ -113,11 +113,17 @@ impl Client {
         let mut acp = AcpClient::new(self.channel.clone())
             .max_decoding_message_size(MAX_MESSAGE)
             .max_encoding_message_size(MAX_MESSAGE);
-        let answer = acp.connect(ReceiverStream::new(queued)).await.map_err(|status| self.explain(&status))?;
+        let answer =
+            acp.connect(ReceiverStream::new(queued)).await.map_err(|status| self.explain(&status))?;
         let mut incoming = answer.into_inner();
         match incoming.message().await.map_err(|status| self.explain(&status))? {
             Some(ConnectResponse { kind: Some(connect_response::Kind::Welcome(_)) }) => {}
-            _ => return Err(Unreachable::new(format!("{} does not speak the conductor's protocol", self.endpoint))),
+            _ => {
+                return Err(Unreachable::new(format!(
+                    "{} does not speak the conductor's protocol",
+                    self.endpoint
+                )));
+            }
         }
         Ok(Tunnel { outgoing, incoming })
     }
@@ -151,14 +157,17 @@ pub struct Tunnel {
 
 fn find(global: &Global, endpoint: &EndpointArgs) -> Result<(String, Token), Unreachable> {
     let say = |error: &dyn std::error::Error| Unreachable::new(error.to_string());
-    let state = StateDir::resolve(global.state_dir.clone(), |name| std::env::var_os(name)).map_err(|e| say(&e))?;
+    let state =
+        StateDir::resolve(global.state_dir.clone(), |name| std::env::var_os(name)).map_err(|e| say(&e))?;
     let url = match &endpoint.endpoint {
         Some(url) if url.contains("://") => url.clone(),
         Some(address) => format!("http://{address}"),
         None => state.read_endpoint().map_err(|e| say(&e))?,
     };
     let token = match std::env::var_os("CONDUCTOR_TOKEN").map(OsString::into_string) {
-        Some(Ok(text)) => Token::parse(&text).map_err(|e| Unreachable::new(format!("CONDUCTOR_TOKEN: {e}")))?,
+        Some(Ok(text)) => {
+            Token::parse(&text).map_err(|e| Unreachable::new(format!("CONDUCTOR_TOKEN: {e}")))?
+        }
         Some(Err(_)) => return Err(Unreachable::new("CONDUCTOR_TOKEN is not text")),
         None => state.read_token().map_err(|e| say(&e))?,
     };

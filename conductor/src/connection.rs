@@ -83,6 +83,8 @@ pub enum End {
     EditorGone,
     /// The editor broke the tunnel's rules.
     Invalid(String),
+    /// The editor sent more than a frame may have.
+    TooLarge,
     /// The editor did not take its frames for too long.
     Stalled,
     /// The service is stopping.
@@ -125,7 +127,7 @@ pub async fn serve(
     hub: Hub,
     caller: Caller,
     greeting: Greeting,
-    mut inbound: impl Stream<Item = Result<Bytes, String>> + Unpin,
+    mut inbound: impl Stream<Item = Result<Bytes, End>> + Unpin,
     out: queue::Sender<Packet>,
 ) -> End {
     let (events, mut happened) = mpsc::channel(EVENTS);
@@ -169,7 +171,7 @@ pub async fn serve(
             }
             block = inbound.next(), if connection.outbox.len() < MAX_OUTBOX => match block {
                 Some(Ok(block)) => connection.block(block),
-                Some(Err(why)) => return End::Invalid(why),
+                Some(Err(end)) => return end,
                 None => return End::EditorGone,
             },
         }
@@ -181,7 +183,11 @@ impl Connection {
         let mut faults = Vec::new();
         let run = Run::parse(block, |_, fault| faults.push(fault));
         for fault in faults {
-            let code = if matches!(fault, Fault::NotJson(_) | Fault::NotUtf8) { code::PARSE } else { code::INVALID_REQUEST };
+            let code = if matches!(fault, Fault::NotJson(_) | Fault::NotUtf8) {
+                code::PARSE
+            } else {
+                code::INVALID_REQUEST
+            };
             self.send(Refusal::new(code, format!("the line is {fault}")).frame(b"null"));
         }
         for index in 0..run.len() {
@@ -332,7 +338,8 @@ impl Connection {
     }
 
     fn delete(&mut self, frame: &Frame) {
-        let id: Option<Uuid> = acp::text(frame, frame.peek().session).and_then(|text| Uuid::try_parse(&text).ok());
+        let id: Option<Uuid> =
+            acp::text(frame, frame.peek().session).and_then(|text| Uuid::try_parse(&text).ok());
         if let Some(id) = id {
             match self.seats.iter().find(|(_, seat)| seat.id == id).map(|(slot, _)| *slot) {
                 Some(slot) => self.dismiss(slot, Afterwards::Delete(id)),

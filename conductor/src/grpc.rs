@@ -59,10 +59,8 @@ pub async fn serve(
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1();
 
-    let layers = ServiceBuilder::new()
-        .layer(layers::Traced)
-        .layer(layers::Authenticated::new(token))
-        .into_inner();
+    let layers =
+        ServiceBuilder::new().layer(layers::Traced).layer(layers::Authenticated::new(token)).into_inner();
     let mut server = Server::builder()
         .layer(layers)
         .timeout(CALL_TIMEOUT)
@@ -82,7 +80,5 @@ pub async fn serve(
         Ok(reflection) => routes = routes.add_service(reflection),
         Err(error) => tracing::warn!(%error, "reflection is not available"),
     }
-    routes
-        .serve_with_incoming_shutdown(incoming::incoming(listener, most), stop.cancelled_owned())
-        .await
+    routes.serve_with_incoming_shutdown(incoming::incoming(listener, most), stop.cancelled_owned()).await
 }

@@ -27,6 +27,10 @@ impl Caller {
     pub fn local() -> Self {
         let uid = Uid::effective();
         let name = User::from_uid(uid).ok().flatten().map(|user| user.name);
-        Self { user: name.unwrap_or_else(|| format!("uid {uid}")), teams: Vec::new(), roles: vec![Role::Admin] }
+        Self {
+            user: name.unwrap_or_else(|| format!("uid {uid}")),
+            teams: Vec::new(),
+            roles: vec![Role::Admin],
+        }
     }
 }

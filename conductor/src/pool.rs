@@ -166,6 +166,7 @@ impl Pool {
         let (asks, asked) = mpsc::channel(ASKS);
         let (publish, status) = watch::channel(Arc::default());
         let keeper = keeper::Keeper::new(config, homes, tasks.clone(), publish);
+        keeper.show();
         tasks.start("pool", keeper.run(asked));
         Self { asks, status }
     }

@@ -73,7 +73,8 @@ impl Router {
     pub fn opened(&self, id: Uuid, entry: Entry) {
         let mut sessions = self.lock();
         if sessions.len() >= MAX_PARKED {
-            let oldest = sessions.iter().filter(|(_, e)| !e.live).min_by_key(|(_, e)| e.updated).map(|(id, _)| *id);
+            let oldest =
+                sessions.iter().filter(|(_, e)| !e.live).min_by_key(|(_, e)| e.updated).map(|(id, _)| *id);
             if let Some(oldest) = oldest {
                 sessions.remove(&oldest);
             }
@@ -119,7 +120,8 @@ impl Router {
     /// The caller's sessions, newest first.
     pub fn list(&self, caller: &Caller, cwd: Option<&Path>) -> Vec<(Uuid, Entry)> {
         let sessions = self.lock();
-        let mine = sessions.iter().filter(|(_, e)| e.owner == caller.user && cwd.is_none_or(|cwd| e.cwd == cwd));
+        let mine =
+            sessions.iter().filter(|(_, e)| e.owner == caller.user && cwd.is_none_or(|cwd| e.cwd == cwd));
         let mut list: Vec<_> = mine.map(|(id, entry)| (*id, entry.clone())).collect();
         list.sort_by_key(|(id, _)| std::cmp::Reverse(*id));
         list

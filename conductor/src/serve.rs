@@ -157,9 +157,19 @@ async fn reload(
 
 /// Stops accepting, lets turns end, ends everything. A second signal skips the
 /// waiting.
-async fn drain(hub: &Hub, config: &Config, stop: &CancellationToken, signals: &mut Signals, state: ServiceState) {
+async fn drain(
+    hub: &Hub,
+    config: &Config,
+    stop: &CancellationToken,
+    signals: &mut Signals,
+    state: ServiceState,
+) {
     let grace = config.service.drain_timeout;
-    info!(turns = hub.router.turns(), grace_ms = grace.as_millis() as u64, "stopping; a second signal stops at once");
+    info!(
+        turns = hub.router.turns(),
+        grace_ms = grace.as_millis() as u64,
+        "stopping; a second signal stops at once"
+    );
     hub.draining.cancel();
     stop.cancel();
     let ending = async {

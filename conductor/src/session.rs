@@ -215,7 +215,8 @@ struct Session {
 /// Starts a session's task.
 pub fn start(open: Open, link: EditorLink, pool: Pool, router: Router, tasks: &Tasks) -> SessionHandle {
     let (input, frames) = queue::queue(INPUT_FRAMES, INPUT_BYTES);
-    let span = info_span!("session", session.id = %open.id, agent = %open.key.agent, user = %open.caller.user);
+    let span =
+        info_span!("session", session.id = %open.id, agent = %open.key.agent, user = %open.caller.user);
     let session = Session {
         name: format!("\"{}\"", open.id).into(),
         open,
@@ -314,7 +315,11 @@ impl Session {
         let editor_id = request.share(peek.id);
         let id = self.number(Request { purpose: Purpose::Open, editor_id });
         let mut out = BytesMut::new();
-        splice(&mut out, request.bytes(), [(peek.id, id.as_bytes()), (peek.session, &name), (servers, b"[]")]);
+        splice(
+            &mut out,
+            request.bytes(),
+            [(peek.id, id.as_bytes()), (peek.session, &name), (servers, b"[]")],
+        );
         self.send_agent(out.freeze());
     }
 
@@ -387,7 +392,8 @@ impl Session {
             && self.is_open
             && binding.process().hello.can("close")
         {
-            let params = json!({ "sessionId": serde_json::from_slice::<String>(&binding.name).unwrap_or_default() });
+            let params =
+                json!({ "sessionId": serde_json::from_slice::<String>(&binding.name).unwrap_or_default() });
             let id = self.number(Request { purpose: Purpose::Close, editor_id: Bytes::new() });
             self.send_agent(acp::call(Some(id), "session/close", &params));
         }
@@ -471,7 +477,8 @@ impl Session {
             let answer = match ask.method {
                 Method::RequestPermission => acp::result(&ask.agent_id, acp::CANCELLED_PERMISSION),
                 Method::ElicitationCreate => acp::result(&ask.agent_id, acp::CANCELLED_ELICITATION),
-                _ => Refusal::new(code::CANCELLED, "nobody is there to answer this any more").frame(&ask.agent_id),
+                _ => Refusal::new(code::CANCELLED, "nobody is there to answer this any more")
+                    .frame(&ask.agent_id),
             };
             self.send_agent(answer);
         }
@@ -482,7 +489,11 @@ impl Session {
         let mut taken = Vec::new();
         while let Some((number, _)) = self.asks.find(&which) {
             taken.extend(self.asks.complete(number));
-            self.send_editor(acp::call(None, "$/cancel_request", &json!({ "requestId": self.editor_id(number) })));
+            self.send_editor(acp::call(
+                None,
+                "$/cancel_request",
+                &json!({ "requestId": self.editor_id(number) }),
+            ));
         }
         taken
     }

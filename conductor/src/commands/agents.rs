@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::cli::{Global, AgentsArgs};
+use crate::cli::{AgentsArgs, Global};
 
 /// Runs the command.
 pub fn run(_global: &Global, _args: &AgentsArgs) -> ExitCode {

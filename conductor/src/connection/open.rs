@@ -96,11 +96,20 @@ impl Connection {
             return Err(Refusal::new(code::LIMIT, text));
         }
         let agent = self.agent(&config);
-        let roots = config.agents.get(&*agent).and_then(|agent| agent.roots.as_ref()).unwrap_or(&config.roots);
+        let roots =
+            config.agents.get(&*agent).and_then(|agent| agent.roots.as_ref()).unwrap_or(&config.roots);
         directory(&params.cwd, roots).map_err(invalid)
     }
 
-    fn start(&mut self, frame: &Frame, id: Uuid, opening: Opening, agent: Arc<str>, cwd: PathBuf, wish: Wish) {
+    fn start(
+        &mut self,
+        frame: &Frame,
+        id: Uuid,
+        opening: Opening,
+        agent: Arc<str>,
+        cwd: PathBuf,
+        wish: Wish,
+    ) {
         let slot = self.next_slot;
         if slot > WireId::MAX_SLOT {
             let text = "this connection has opened too many sessions; connect again";
@@ -121,7 +130,8 @@ impl Connection {
             cancel_grace: config.service.cancel_grace,
             editor_timeout: config.service.editor_timeout,
         };
-        let link = EditorLink { slot, out: self.out.clone(), capabilities: able, events: self.events.clone() };
+        let link =
+            EditorLink { slot, out: self.out.clone(), capabilities: able, events: self.events.clone() };
         let handle =
             session::start(open, link, self.hub.pool.clone(), self.hub.router.clone(), &self.hub.tasks);
         self.names.insert(format!("\"{id}\"").into(), slot);
@@ -139,7 +149,8 @@ impl Connection {
     pub(super) fn likely_key(&self, able: EditorCapabilities) -> Key {
         let config = self.hub.config.borrow().clone();
         let agent = self.agent(&config);
-        let roots = config.agents.get(&*agent).and_then(|agent| agent.roots.as_ref()).unwrap_or(&config.roots);
+        let roots =
+            config.agents.get(&*agent).and_then(|agent| agent.roots.as_ref()).unwrap_or(&config.roots);
         let hint = self.greeting.cwd.as_ref().and_then(|cwd| directory(&cwd.to_string_lossy(), roots).ok());
         let cwd = hint.or_else(|| roots.first().cloned()).unwrap_or_else(|| "/".into());
         key(&config, agent, &cwd, able)

@@ -59,10 +59,15 @@ where
         if request.uri().path().starts_with(OPEN) {
             return Either::Left(self.inner.call(request));
         }
-        let presented = request.headers().get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
+        let presented =
+            request.headers().get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
         if !presented.is_some_and(|token| self.with.token.matches(token)) {
             // Which of the two it was is nobody's business but the log's.
-            tracing::debug!(token = presented.is_some(), path = request.uri().path(), "call refused: no valid token");
+            tracing::debug!(
+                token = presented.is_some(),
+                path = request.uri().path(),
+                "call refused: no valid token"
+            );
             let text = "a valid token is required; it stands in the file `token` of the service's state directory \
                         (set CONDUCTOR_TOKEN, or --state-dir on the same host)";
             return Either::Right(std::future::ready(Ok(Status::unauthenticated(text).into_http())));

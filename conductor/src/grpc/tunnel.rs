@@ -14,7 +14,7 @@ use std::{
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
 use tokio::{sync::oneshot, time::timeout};
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 use tracing::{Instrument as _, info, info_span};
 use uuid::Uuid;
 
@@ -96,7 +96,14 @@ impl Acp for Tunnel {
             server_version: env!("CARGO_PKG_VERSION").into(),
             max_frame_bytes: MAX_FRAME as u32,
         };
-        Ok(Response::new(Outbound { welcome: Some(welcome), packets, end: Some(end), sent: 0, taken, acked: 0 }))
+        Ok(Response::new(Outbound {
+            welcome: Some(welcome),
+            packets,
+            end: Some(end),
+            sent: 0,
+            taken,
+            acked: 0,
+        }))
     }
 }
 
@@ -107,7 +114,11 @@ impl Tunnel {
             return Ok(());
         }
         let known: Vec<&str> = config.agents.keys().map(String::as_str).collect();
-        Err(Status::not_found(format!("there is no agent `{}`; there are: {}", hello.agent, known.join(", "))))
+        Err(Status::not_found(format!(
+            "there is no agent `{}`; there are: {}",
+            hello.agent,
+            known.join(", ")
+        )))
     }
 }
 
@@ -124,30 +135,33 @@ fn greeting(hello: Hello) -> Greeting {
 fn inbound(
     messages: Streaming<ConnectRequest>,
     taken: Arc<AtomicU64>,
-) -> impl Stream<Item = Result<Bytes, String>> {
+) -> impl Stream<Item = Result<Bytes, End>> {
     messages.filter_map(move |message| {
         let item = match message {
             Ok(ConnectRequest { kind: Some(connect_request::Kind::Run(run)) }) => Some(accept(run, &taken)),
             Ok(ConnectRequest { kind: Some(connect_request::Kind::Ack(_)) }) => None,
             Ok(ConnectRequest { kind: Some(connect_request::Kind::Hello(_)) }) => {
-                Some(Err("hello may come only once".into()))
+                Some(Err(End::Invalid("hello may come only once".into())))
             }
-            Ok(ConnectRequest { kind: None }) => Some(Err("a message must be a hello, a run or an ack".into())),
-            // The editor is gone, or broke gRPC's own rules.
-            Err(status) => Some(Err(status.message().to_string())),
+            Ok(ConnectRequest { kind: None }) => {
+                Some(Err(End::Invalid("a message must be a hello, a run or an ack".into())))
+            }
+            Err(status) if status.code() == Code::OutOfRange => Some(Err(End::TooLarge)),
+            Err(_) => Some(Err(End::EditorGone)),
         };
         std::future::ready(item)
     })
 }
 
-fn accept(run: Run, taken: &AtomicU64) -> Result<Bytes, String> {
+fn accept(run: Run, taken: &AtomicU64) -> Result<Bytes, End> {
     let expected = taken.load(Ordering::Relaxed) + 1;
     if run.first_seq != expected {
-        return Err(format!("first_seq is {}, but {expected} comes next", run.first_seq));
+        return Err(End::Invalid(format!("first_seq is {}, but {expected} comes next", run.first_seq)));
     }
     let lines = memchr::memchr_iter(b'\n', &run.frames).count();
     if run.count == 0 || lines != run.count as usize || run.frames.last() != Some(&b'\n') {
-        return Err(format!("a run must hold `count` lines, each ended by a newline; it says {}", run.count));
+        let rule = "a run must hold `count` lines, each ended by a newline";
+        return Err(End::Invalid(format!("{rule}; it says {} and has {lines}", run.count)));
     }
     taken.fetch_add(u64::from(run.count), Ordering::Relaxed);
     Ok(run.frames)
@@ -180,7 +194,11 @@ impl Stream for Outbound {
             Poll::Ready(Some(packet)) => {
                 let first_seq = self.sent + 1;
                 self.sent += u64::from(packet.count);
-                message(connect_response::Kind::Run(Run { first_seq, count: packet.count, frames: packet.frames }))
+                message(connect_response::Kind::Run(Run {
+                    first_seq,
+                    count: packet.count,
+                    frames: packet.frames,
+                }))
             }
             Poll::Pending => Poll::Pending,
             Poll::Ready(None) => {
@@ -203,10 +221,16 @@ fn status(end: Option<End>) -> Option<Status> {
     match end {
         Some(End::EditorGone) => None,
         Some(End::Invalid(why)) => Some(Status::invalid_argument(why)),
+        Some(End::TooLarge) => {
+            let text = format!("a frame may have {} MiB at most", MAX_FRAME >> 20);
+            Some(Status::resource_exhausted(text))
+        }
         Some(End::Stalled) => {
             Some(Status::resource_exhausted("the editor did not take its frames for too long; connect again"))
         }
-        Some(End::Draining) => Some(Status::unavailable("the service is stopping; connect again once it is back")),
+        Some(End::Draining) => {
+            Some(Status::unavailable("the service is stopping; connect again once it is back"))
+        }
         None => Some(Status::internal("the connection's task ended early; connect again")),
     }
 }

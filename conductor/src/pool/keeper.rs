@@ -23,9 +23,7 @@ use tokio::{
 use tracing::{info, warn};
 use uuid::Uuid;
 
-use super::{
-    AgentState, AgentStatus, Ask, Key, Lease, ProcessState, ProcessStatus, Restarted, Unavailable,
-};
+use super::{AgentState, AgentStatus, Ask, Key, Lease, ProcessState, ProcessStatus, Restarted, Unavailable};
 use crate::{
     acp::AgentHello,
     agent::{Cause, Exit, Process, Spec, process},
@@ -198,7 +196,9 @@ impl Keeper {
 
     fn hello(&mut self, key: Key, reply: oneshot::Sender<Option<AgentHello>>) {
         let usable = |kind: &mut &mut Kind| kind.refusal(&key.agent).is_none();
-        let Some(kind) = self.kinds.get_mut(&key.agent).into_iter().find_map(|mut k| usable(&mut k).then_some(k)) else {
+        let Some(kind) =
+            self.kinds.get_mut(&key.agent).into_iter().find_map(|mut k| usable(&mut k).then_some(k))
+        else {
             reply.send(None).ok();
             return;
         };
@@ -250,7 +250,8 @@ impl Keeper {
             }
             kind.resolve(&name);
             for cwd in &agent.warm_keys {
-                let capabilities = crate::acp::WorkspaceCapabilities { fs_read: true, fs_write: true, terminal: true };
+                let capabilities =
+                    crate::acp::WorkspaceCapabilities { fs_read: true, fs_write: true, terminal: true };
                 let key = Key { agent: name.clone(), cwd: cwd.clone(), capabilities };
                 kind.interest(key).configured = true;
             }
@@ -314,7 +315,9 @@ impl Keeper {
     fn hear(&mut self, report: Report) {
         match report {
             Report::Started { id, result, stamp } => {
-                let Some(kind) = self.kinds.values_mut().find(|kind| kind.starting.contains_key(&id)) else { return };
+                let Some(kind) = self.kinds.values_mut().find(|kind| kind.starting.contains_key(&id)) else {
+                    return;
+                };
                 let Some((key, _)) = kind.starting.remove(&id) else { return };
                 match result {
                     Ok(process) => {
@@ -335,7 +338,9 @@ impl Keeper {
                 }
             }
             Report::Exited { id, exit } => {
-                let Some(kind) = self.kinds.values_mut().find(|kind| kind.members.contains_key(&id)) else { return };
+                let Some(kind) = self.kinds.values_mut().find(|kind| kind.members.contains_key(&id)) else {
+                    return;
+                };
                 kind.members.remove(&id);
                 if exit.is_crash() {
                     kind.restarts += 1;
@@ -368,7 +373,8 @@ impl Keeper {
         self.kinds.values().flat_map(Kind::wakes).filter(|wake| *wake > now).min()
     }
 
-    fn show(&self) {
+    /// Publishes the state for others to see.
+    pub(super) fn show(&self) {
         let all = self.kinds.iter().filter(|(_, k)| !k.removed);
         let all = all.map(|(name, kind)| kind.status(name, **name == *self.config.default)).collect();
         self.publish.send_replace(Arc::new(all));
@@ -451,7 +457,14 @@ impl Kind {
         }
     }
 
-    fn welcome(&mut self, id: Uuid, key: Key, process: Arc<Process>, stamp: Option<Stamp>, released: &Arc<Notify>) {
+    fn welcome(
+        &mut self,
+        id: Uuid,
+        key: Key,
+        process: Arc<Process>,
+        stamp: Option<Stamp>,
+        released: &Arc<Notify>,
+    ) {
         self.hello = Some(process.hello.clone());
         for waiting in self.hello_waiters.drain(..) {
             waiting.send(Some(process.hello.clone())).ok();
@@ -552,7 +565,8 @@ impl Kind {
             return Vec::new();
         }
         let mut total = self.members.len() + self.starting.len();
-        let mut spares = self.members.values().filter(|m| m.is_spare() && !m.served).count() + self.starting.len();
+        let mut spares =
+            self.members.values().filter(|m| m.is_spare() && !m.served).count() + self.starting.len();
         let mut missing = Vec::new();
         for (key, interest) in &self.keys {
             // Whoever waits comes first; the spare is started once they have
@@ -578,7 +592,8 @@ impl Kind {
     fn wakes(&self) -> impl Iterator<Item = Instant> {
         let idle = self.config.idle_timeout;
         let ages = self.members.values().filter(|m| m.is_spare());
-        let ages = ages.flat_map(move |m| [m.process.started + self.config.warm_max_age, m.idle_since + idle]);
+        let ages =
+            ages.flat_map(move |m| [m.process.started + self.config.warm_max_age, m.idle_since + idle]);
         let uses = self.keys.values().filter(|i| !i.configured).map(move |i| i.used + idle);
         self.backoff_until.into_iter().chain(ages).chain(uses)
     }

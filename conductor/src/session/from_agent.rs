@@ -53,7 +53,11 @@ impl Session {
     fn passes(&self, bytes: &[u8], peek: &Peek) -> bool {
         let able = &self.link.capabilities;
         match peek.update.of(bytes) {
-            b"\"agent_message_chunk\"" | b"\"agent_thought_chunk\"" | b"\"tool_call_update\"" if self.is_open => true,
+            b"\"agent_message_chunk\"" | b"\"agent_thought_chunk\"" | b"\"tool_call_update\""
+                if self.is_open =>
+            {
+                true
+            }
             b"\"notice\"" => able.notices,
             b"\"compaction_update\"" | b"\"compaction_summary_chunk\"" => able.compaction,
             b"\"session_info_update\"" => {
@@ -64,7 +68,9 @@ impl Session {
                 true
             }
             // A resumed session must not be replayed; some agents do it.
-            kind => self.is_open || !matches!(self.open.opening, Opening::Resume(_)) || !HISTORY.contains(&kind),
+            kind => {
+                self.is_open || !matches!(self.open.opening, Opening::Resume(_)) || !HISTORY.contains(&kind)
+            }
         }
     }
 
@@ -176,7 +182,10 @@ impl Session {
                     let text = if offered.is_empty() {
                         format!("agent `{agent}` offers no choice of {category}")
                     } else {
-                        format!("agent `{agent}` has no {category} `{wanted}`; it has: {}", offered.join(", "))
+                        format!(
+                            "agent `{agent}` has no {category} `{wanted}`; it has: {}",
+                            offered.join(", ")
+                        )
                     };
                     return Err(Refusal::new(code::INVALID_PARAMS, text));
                 }
@@ -209,9 +218,11 @@ impl Session {
         // An elicitation may name the editor's request it belongs to, by our
         // id of it; the editor knows it by its own.
         let scope = match (peek.method, WireId::parse(frame.get(peek.request_id))) {
-            (Method::ElicitationCreate, Some(id)) => {
-                self.requests.get_mut(id.number).map(|request| request.editor_id.clone()).filter(|id| !id.is_empty())
-            }
+            (Method::ElicitationCreate, Some(id)) => self
+                .requests
+                .get_mut(id.number)
+                .map(|request| request.editor_id.clone())
+                .filter(|id| !id.is_empty()),
             _ => None,
         };
         let number = self.asks.register(Ask { agent_id, method: peek.method, withdrawn: None });

@@ -38,13 +38,15 @@ impl Session {
             return self.close(frame);
         }
         if let Some(exit) = self.exit.clone() {
-            let text = format!("this session's process is gone: {exit}\nReopen the session with session/load.");
+            let text =
+                format!("this session's process is gone: {exit}\nReopen the session with session/load.");
             return self.refuse(frame, code::AGENT_ENDED, text);
         }
         match peek.method {
             Method::SessionPrompt if self.turn.is_some() => {
                 if self.queued.len() >= MAX_QUEUED_PROMPTS {
-                    let text = format!("{MAX_QUEUED_PROMPTS} prompts are waiting for the running turn already");
+                    let text =
+                        format!("{MAX_QUEUED_PROMPTS} prompts are waiting for the running turn already");
                     return self.refuse(frame, code::LIMIT, text);
                 }
                 self.queued.push_back(frame.clone());
@@ -56,7 +58,8 @@ impl Session {
 
     fn begin_turn(&mut self, frame: &Frame) {
         self.forward(frame, Some(Purpose::Prompt));
-        let number = self.requests.find(|request| request.purpose == Purpose::Prompt).map(|(number, _)| number);
+        let number =
+            self.requests.find(|request| request.purpose == Purpose::Prompt).map(|(number, _)| number);
         self.turn = number.map(|number| Turn { number, cancelled: None });
         self.router.turn_begun();
     }

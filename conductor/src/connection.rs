@@ -240,6 +240,12 @@ impl Connection {
                 let text = "proxy methods do not cross a conductor";
                 self.refuse(&frame, Refusal::new(code::INVALID_REQUEST, text));
             }
+            // Extensions begin with an underscore; any other name that we do
+            // not know was not advertised.
+            Method::Other if !frame.get(frame.peek().name).starts_with(b"\"_") => {
+                let text = format!("{} is not offered here", frame.method_name());
+                self.refuse(&frame, Refusal::new(code::METHOD_NOT_FOUND, text));
+            }
             method => {
                 let Some(seat) = self.seat(&frame) else {
                     let refusal = self.unroutable(&frame, method);
@@ -293,7 +299,7 @@ impl Connection {
         }
         // A second handshake is answered like the first and changes nothing.
         let able = *self.initialized.get_or_insert_with(|| EditorCapabilities::parse(&params));
-        let id = frame.share(frame.peek().id);
+        let id = frame.copy(frame.peek().id);
         let (pool, key) = (self.hub.pool.clone(), self.likely_key(able));
         if self.greeting.cwd.is_some() {
             pool.warm(key.clone());

@@ -174,9 +174,10 @@ impl Frame {
         span.of(&self.bytes)
     }
 
-    /// One span as a slice that shares the frame's memory.
-    pub fn share(&self, span: Span) -> Bytes {
-        self.bytes.slice(span.range())
+    /// A copy of one span. Ids outlive their frame; a shared slice would keep
+    /// the whole block alive that the frame came in.
+    pub fn copy(&self, span: Span) -> Bytes {
+        Bytes::copy_from_slice(self.get(span))
     }
 
     /// The method's name for messages and logs.

@@ -22,7 +22,7 @@ use tracing::{Instrument as _, debug, info_span};
 use uuid::Uuid;
 
 use crate::{
-    acp::{self, EditorCapabilities, Refusal, code},
+    acp::{self, AgentHello, EditorCapabilities, Refusal, code},
     agent::{Cause, Exit, Process},
     frame::{Frame, Method, Run, splice},
     identity::Caller,
@@ -35,6 +35,9 @@ use crate::{
 
 /// Prompts that may wait while a turn runs; one more is refused.
 const MAX_QUEUED_PROMPTS: usize = 16;
+
+/// Requests that may be in flight in one direction; one more is refused.
+const MAX_IN_FLIGHT: usize = 1024;
 
 /// Frames from the editor that may wait for a session; more are refused.
 const INPUT_FRAMES: usize = 256;
@@ -277,6 +280,10 @@ impl Session {
             tokio::select! {
                 attached = &mut attached => match attached {
                     Ok((lease, attachment)) => {
+                        if let Some(refusal) = self.cannot_reopen(&lease.process.hello) {
+                            self.answer_opening(&refusal);
+                            return None;
+                        }
                         self.binding = Some(Binding { lease, slot: attachment.slot, name });
                         return Some((attachment.output, held));
                     }
@@ -303,6 +310,17 @@ impl Session {
         }
     }
 
+    /// Why this agent cannot open the session in the way that is asked for.
+    fn cannot_reopen(&self, hello: &AgentHello) -> Option<Refusal> {
+        let (able, what) = match self.open.opening {
+            Opening::New => return None,
+            Opening::Load(_) => (hello.can_load(), "session/load"),
+            Opening::Resume(_) => (hello.can("resume"), "session/resume"),
+        };
+        let text = || format!("agent `{}` does not offer {what}", self.open.key.agent);
+        (!able).then(|| Refusal::new(code::METHOD_NOT_FOUND, text()))
+    }
+
     /// Passes the opening request on to the agent.
     fn ask_to_open(&mut self) {
         let Some(binding) = &self.binding else { return };
@@ -312,7 +330,7 @@ impl Session {
         let mcp = request.get(peek.mcp_servers);
         let servers = if mcp == b"null" { peek.mcp_servers } else { Default::default() };
         let name = binding.name.clone();
-        let editor_id = request.share(peek.id);
+        let editor_id = request.copy(peek.id);
         let id = self.number(Request { purpose: Purpose::Open, editor_id });
         let mut out = BytesMut::new();
         splice(

@@ -216,7 +216,7 @@ impl Routing {
         });
         let Some(answer) = answer else { return Vec::new() };
         entry.opening = false;
-        let name = answer.share(answer.peek().session);
+        let name = answer.copy(answer.peek().session);
         let early = std::mem::take(&mut self.early);
         let (ours, others): (Vec<_>, Vec<_>) = early.into_iter().partition(|(id, _)| *id == name);
         self.early = others;
@@ -231,7 +231,7 @@ impl Routing {
             return;
         }
         self.early_bytes += frame.bytes().len();
-        self.early.push((frame.share(frame.peek().session), frame.clone()));
+        self.early.push((frame.copy(frame.peek().session), frame.clone()));
     }
 
     /// A frame that belongs to no session of ours: counted, and answered if it

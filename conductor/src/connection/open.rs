@@ -135,7 +135,7 @@ impl Connection {
         let handle =
             session::start(open, link, self.hub.pool.clone(), self.hub.router.clone(), &self.hub.tasks);
         self.names.insert(format!("\"{id}\"").into(), slot);
-        let opening = Some(frame.share(frame.peek().id));
+        let opening = Some(frame.copy(frame.peek().id));
         self.seats.insert(slot, Seat { id, handle, opening });
     }
 

@@ -25,7 +25,7 @@ impl Connection {
         let key = self.likely_key(self.initialized.unwrap_or_default());
         let pool = self.hub.pool.clone();
         self.answers.spawn(async move {
-            let id = frame.share(frame.peek().id);
+            let id = frame.copy(frame.peek().id);
             match timeout(TIMEOUT, ask(pool, key, &frame)).await {
                 Ok(Ok(answer)) => answer,
                 Ok(Err(why)) => Refusal::new(code::AGENT_ENDED, why).frame(&id),

@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{Ask, Opening, Packet, Purpose, Request, Session, WITHDRAW_GRACE};
+use super::{Ask, MAX_IN_FLIGHT, Opening, Packet, Purpose, Request, Session, WITHDRAW_GRACE};
 use crate::{
     acp::{self, Refusal, code},
     frame::{self, Frame, Kind, Method, Peek, Run, Span, splice},
@@ -131,7 +131,7 @@ impl Session {
                 return self.answer_opening(&Refusal::new(code::INTERNAL, text));
             }
             if let Some(binding) = &mut self.binding {
-                binding.name = frame.share(peek.session);
+                binding.name = frame.copy(peek.session);
             }
         }
         match self.wishes(frame) {
@@ -211,7 +211,7 @@ impl Session {
 
     fn agent_asks(&mut self, frame: &Frame) {
         let peek = frame.peek();
-        let agent_id = frame.share(peek.id);
+        let agent_id = frame.copy(peek.id);
         if let Some(refusal) = self.refusal(frame) {
             return self.send_agent(refusal);
         }
@@ -242,6 +242,10 @@ impl Session {
         if self.asks.iter().any(|ask| ask.agent_id == id) {
             let text = format!("a request with the id {} is already in flight", frame::escape(id, 100));
             return Some(Refusal::new(code::INVALID_REQUEST, text).frame(id));
+        }
+        if self.asks.len() >= MAX_IN_FLIGHT {
+            let text = format!("{MAX_IN_FLIGHT} requests of this session are in flight already");
+            return Some(Refusal::new(code::LIMIT, text).frame(id));
         }
         let able = match peek.method {
             Method::FsRead => able.fs_read,

@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use tokio::time::Instant;
 
-use super::{Ask, MAX_QUEUED_PROMPTS, Purpose, Request, Session, Turn};
+use super::{Ask, MAX_IN_FLIGHT, MAX_QUEUED_PROMPTS, Purpose, Request, Session, Turn};
 use crate::{
     acp::{self, code},
     frame::{self, Frame, Kind, Method, Span, splice},
@@ -42,6 +42,10 @@ impl Session {
                 format!("this session's process is gone: {exit}\nReopen the session with session/load.");
             return self.refuse(frame, code::AGENT_ENDED, text);
         }
+        if self.requests.len() >= MAX_IN_FLIGHT {
+            let text = format!("{MAX_IN_FLIGHT} requests of this session are in flight already");
+            return self.refuse(frame, code::LIMIT, text);
+        }
         match peek.method {
             Method::SessionPrompt if self.turn.is_some() => {
                 if self.queued.len() >= MAX_QUEUED_PROMPTS {
@@ -76,7 +80,7 @@ impl Session {
     /// Passes a request or notification on to the agent.
     fn forward(&mut self, frame: &Frame, purpose: Option<Purpose>) {
         let peek = frame.peek();
-        let id = purpose.map(|purpose| self.number(Request { purpose, editor_id: frame.share(peek.id) }));
+        let id = purpose.map(|purpose| self.number(Request { purpose, editor_id: frame.copy(peek.id) }));
         let session = self.agent_name();
         let mut out = BytesMut::new();
         splice(

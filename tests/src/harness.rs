@@ -429,3 +429,22 @@ fn tagged(tag: &str) -> Vec<Running> {
     }
     found
 }
+
+/// Fails unless the error's message contains one of the texts, in any case.
+pub fn assert_says(error: &Value, texts: &[&str]) {
+    let message = error["message"].as_str().unwrap_or_default().to_lowercase();
+    let said = texts.iter().any(|text| message.contains(&text.to_lowercase()));
+    assert!(said, "the message should say one of {texts:?}: {error}");
+}
+
+/// A step that asks for permission and waits for the answer.
+pub fn permission() -> Value {
+    json!({ "request": { "method": "session/request_permission", "params": {
+        "sessionId": "$sid",
+        "toolCall": { "toolCallId": "call-1", "title": "Run" },
+        "options": [
+            { "optionId": "yes", "name": "Yes", "kind": "allow_once" },
+            { "optionId": "no", "name": "No", "kind": "reject_once" },
+        ],
+    } } })
+}

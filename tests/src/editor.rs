@@ -146,7 +146,9 @@ impl Editor {
 
     /// Sends a request with an id of our choice.
     pub fn request_with_id(&self, id: &Value, method: &str, params: &Value) {
-        self.send_line(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string());
+        self.send_line(
+            &json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string(),
+        );
     }
 
     /// Sends a request; its id.

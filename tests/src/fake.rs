@@ -275,9 +275,11 @@ impl Agent {
     }
 
     fn prompt(self: &Arc<Self>, mut turn: Turn, params: &Params<'_>) {
-        let texts = params.prompt.iter().filter_map(|block| serde_json::from_str::<TextBlock>(block.get()).ok());
+        let texts =
+            params.prompt.iter().filter_map(|block| serde_json::from_str::<TextBlock>(block.get()).ok());
         let text = texts.map(|block| block.text).collect::<Vec<_>>().join("\n");
-        let message = json!({ "sessionUpdate": "user_message_chunk", "content": { "type": "text", "text": text } });
+        let message =
+            json!({ "sessionUpdate": "user_message_chunk", "content": { "type": "text", "text": text } });
         self.remember(&turn.session, &message.to_string());
         let cancel = turn.cancel();
         self.turns.lock().unwrap().insert(turn.session.clone(), Arc::clone(&cancel));
@@ -323,7 +325,8 @@ impl Agent {
 
     fn remember(&self, session: &str, update: &str) {
         let Some(path) = self.store.as_ref().map(|dir| dir.join(session)) else { return };
-        let mut file = fs::OpenOptions::new().create(true).append(true).open(path).expect("the store must be writable");
+        let mut file =
+            fs::OpenOptions::new().create(true).append(true).open(path).expect("the store must be writable");
         file.write_all(format!("{update}\n").as_bytes()).expect("the store must be writable");
     }
 

@@ -249,8 +249,9 @@ impl Service {
     pub fn agent_json(&self, name: &str) -> Value {
         let output = self.run(&["agents", "--json"]);
         assert!(output.status.success(), "conductor agents failed: {output:?}");
-        let list: Value = serde_json::from_slice(&output.stdout)
-            .unwrap_or_else(|error| panic!("not JSON ({error}): {}", String::from_utf8_lossy(&output.stdout)));
+        let list: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+            panic!("not JSON ({error}): {}", String::from_utf8_lossy(&output.stdout))
+        });
         let agents = list.get("agents").unwrap_or(&list).as_array().cloned().unwrap_or_default();
         let found = agents.iter().find(|agent| agent["name"] == name).cloned();
         found.unwrap_or_else(|| panic!("no agent {name} in {list}"))
@@ -333,7 +334,9 @@ impl Service {
 
     /// Waits until no process with this text in its command line runs.
     pub fn wait_gone(&self, text: &str, time: Duration) {
-        let left = || self.processes().into_iter().filter(|running| running.command.contains(text)).collect::<Vec<_>>();
+        let left = || {
+            self.processes().into_iter().filter(|running| running.command.contains(text)).collect::<Vec<_>>()
+        };
         assert!(poll_until(time, || left().is_empty()), "still running: {:?}\nlog:\n{}", left(), self.log());
     }
 

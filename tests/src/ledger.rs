@@ -101,9 +101,8 @@ impl Ledger {
 /// All entries of all processes that wrote into `dir`, oldest process first.
 /// A line that is still being written is left out.
 pub fn read(dir: &Path) -> Vec<Entry> {
-    let mut files: Vec<_> = fs::read_dir(dir)
-        .map(|entries| entries.filter_map(Result::ok).collect())
-        .unwrap_or_default();
+    let mut files: Vec<_> =
+        fs::read_dir(dir).map(|entries| entries.filter_map(Result::ok).collect()).unwrap_or_default();
     files.sort_by_key(|entry: &fs::DirEntry| entry.metadata().and_then(|meta| meta.created()).ok());
     let mut all = Vec::new();
     for file in files {

@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use conductor::proto::{
-    Ack, ConnectRequest, ConnectResponse, Hello, Run, acp_client::AcpClient, connect_request, connect_response,
+    Ack, ConnectRequest, ConnectResponse, Hello, Run, acp_client::AcpClient, connect_request,
+    connect_response,
 };
 use serde_json::Value;
 use tokio::{runtime::Runtime, sync::mpsc, time::timeout};
@@ -40,7 +41,8 @@ impl Tunnel {
 
     /// Opens a stream with this metadata, with `first` already sent.
     pub fn open_with(service: &Service, metadata: MetadataMap, first: Option<ConnectRequest>) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let (sender, receiver) = mpsc::channel(QUEUE);
         if let Some(first) = first {
             sender.try_send(first).unwrap();
@@ -48,7 +50,9 @@ impl Tunnel {
         let endpoint = service.endpoint();
         let opened = runtime.block_on(async move {
             let channel: Channel = Endpoint::from_shared(endpoint).unwrap().connect().await.unwrap();
-            let mut client = AcpClient::new(channel).max_decoding_message_size(64 << 20).max_encoding_message_size(64 << 20);
+            let mut client = AcpClient::new(channel)
+                .max_decoding_message_size(64 << 20)
+                .max_encoding_message_size(64 << 20);
             let mut request = Request::new(ReceiverStream::new(receiver));
             *request.metadata_mut() = metadata;
             timeout(DEADLINE, client.connect(request)).await
@@ -64,7 +68,7 @@ impl Tunnel {
     pub fn greeted(service: &Service) -> Self {
         let mut tunnel = Self::open(service);
         tunnel.send(connect_request::Kind::Hello(hello()));
-        let welcome = tunnel.next().expect("a welcome");
+        let welcome = tunnel.next_message().expect("a welcome");
         assert!(matches!(welcome.kind, Some(connect_response::Kind::Welcome(_))), "{welcome:?}");
         tunnel
     }
@@ -77,14 +81,20 @@ impl Tunnel {
     /// Sends a message as it is.
     pub fn send_message(&mut self, message: ConnectRequest) -> bool {
         let Some(sender) = self.sender.clone() else { return false };
-        self.runtime.block_on(async { timeout(DEADLINE, sender.send(message)).await }).is_ok_and(|sent| sent.is_ok())
+        self.runtime
+            .block_on(async { timeout(DEADLINE, sender.send(message)).await })
+            .is_ok_and(|sent| sent.is_ok())
     }
 
     /// Sends a frame with the right sequence number.
     pub fn send_frame(&mut self, frame: &str) -> bool {
         let first_seq = self.next_seq;
         self.next_seq += 1;
-        self.send(connect_request::Kind::Run(Run { first_seq, count: 1, frames: format!("{frame}\n").into() }))
+        self.send(connect_request::Kind::Run(Run {
+            first_seq,
+            count: 1,
+            frames: format!("{frame}\n").into(),
+        }))
     }
 
     /// Acknowledges frames.
@@ -93,7 +103,7 @@ impl Tunnel {
     }
 
     /// The next message, or how the stream ended.
-    pub fn next(&mut self) -> Result<ConnectResponse, Status> {
+    pub fn next_message(&mut self) -> Result<ConnectResponse, Status> {
         self.next_within(DEADLINE)
     }
 
@@ -114,7 +124,7 @@ impl Tunnel {
     /// Reads until the stream ends; how.
     pub fn end(&mut self) -> Status {
         loop {
-            if let Err(status) = self.next() {
+            if let Err(status) = self.next_message() {
                 return status;
             }
         }
@@ -130,7 +140,7 @@ impl Tunnel {
     /// The next frames as JSON, acks left out.
     pub fn next_frames(&mut self) -> Vec<Value> {
         loop {
-            let message = self.next().unwrap_or_else(|status| panic!("the stream ended: {status:?}"));
+            let message = self.next_message().unwrap_or_else(|status| panic!("the stream ended: {status:?}"));
             if let Some(connect_response::Kind::Run(run)) = message.kind {
                 let lines = run.frames.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
                 return lines.map(|line| serde_json::from_slice(line).unwrap()).collect();

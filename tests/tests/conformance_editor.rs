@@ -111,7 +111,10 @@ fn p04_new_session_checks_its_parameters() {
     for (what, params) in bad {
         let error = editor.call_error("session/new", &params);
         assert_eq!(error["code"], -32602, "{what}: {error}");
-        assert!(error["message"].as_str().unwrap().len() > 10, "{what}: the message names the cause: {error}");
+        assert!(
+            error["message"].as_str().unwrap().len() > 10,
+            "{what}: the message names the cause: {error}"
+        );
     }
     let link = service.work().join("link");
     std::os::unix::fs::symlink(service.dir.join("home"), &link).unwrap();
@@ -148,7 +151,8 @@ fn p05_unknown_session_is_named_in_the_error() {
 fn p06_extension_requests_reach_the_agent() {
     let service = plain();
     let (mut editor, session) = service.session();
-    let result = editor.call("_x/do", &json!({ "sessionId": session, "do": [{ "answer": { "result": { "a": 1 } } }] }));
+    let result = editor
+        .call("_x/do", &json!({ "sessionId": session, "do": [{ "answer": { "result": { "a": 1 } } }] }));
     assert_eq!(result, json!({ "a": 1 }));
     let error = editor.call_error("_x/unknown", &json!({ "sessionId": session }));
     assert_eq!(error["code"], -32601, "the agent's own answer: {error}");
@@ -196,7 +200,8 @@ fn p07_prompt_answer_comes_after_every_update() {
 fn p08_updates_before_the_session_is_told_come_after_it() {
     let early = json!([{ "update": { "n": 20, "text": "early " } }]);
     let late = json!([{ "update": { "n": 5, "text": "late " } }]);
-    let service = service(&json!({ "before": { "session/new": early }, "after": { "session/new": late } })).start();
+    let service =
+        service(&json!({ "before": { "session/new": early }, "after": { "session/new": late } })).start();
     let mut editor = service.editor();
     let id = editor.request("session/new", &new_params(&service));
     let answer = editor.response(&id);
@@ -231,9 +236,11 @@ fn p10_second_prompt_waits_for_the_first() {
     assert_eq!(editor.chunks(&session).last().unwrap(), "echo: second");
     // In the agent's own ledger the second prompt came in after the first answer went out.
     let ledger = service.ledger("fake");
-    let prompts: Vec<_> =
-        (0..ledger.len()).filter(|place| ledger[*place].method().as_deref() == Some("session/prompt")).collect();
-    let ended = ledger.iter().position(|entry| entry.text.as_ref().is_some_and(|text| text.contains("end_turn")));
+    let prompts: Vec<_> = (0..ledger.len())
+        .filter(|place| ledger[*place].method().as_deref() == Some("session/prompt"))
+        .collect();
+    let ended =
+        ledger.iter().position(|entry| entry.text.as_ref().is_some_and(|text| text.contains("end_turn")));
     assert!(ended.unwrap() < prompts[1], "the prompts overlapped");
 }
 
@@ -252,7 +259,10 @@ fn p11_cancel_without_a_turn_changes_nothing() {
 fn cancel_mid_turn(style: &str) {
     let service = service(&json!({ "cancel": style })).set("service.cancel_grace", "400ms").start();
     let (mut editor, session) = service.session();
-    let id = editor.prompt_do(&session, &json!([{ "update": {} }, "wait_cancel", { "update": { "text": "more" } }, "hang"]));
+    let id = editor.prompt_do(
+        &session,
+        &json!([{ "update": {} }, "wait_cancel", { "update": { "text": "more" } }, "hang"]),
+    );
     editor.wait_chunks(&session, 1);
     editor.cancel(&session);
     assert_eq!(editor.stop_reason(&id), "cancelled", "style {style}");
@@ -408,8 +418,17 @@ fn p20_ids_of_every_kind_come_back_as_they_were() {
     let (editor, session) = service.session();
     let prompt = json!([{ "type": "text", "text": "x" }]);
     let ids = [
-        "1001", "\"1001\"", "0", "-7", "9223372036854775807", "-9223372036854775808", "18446744073709551616", "\"\"",
-        "\"\\u00e9\\/\"", "1.5", "null",
+        "1001",
+        "\"1001\"",
+        "0",
+        "-7",
+        "9223372036854775807",
+        "-9223372036854775808",
+        "18446744073709551616",
+        "\"\"",
+        "\"\\u00e9\\/\"",
+        "1.5",
+        "null",
     ];
     for id in ids {
         editor.send_line(&format!(
@@ -442,9 +461,17 @@ fn p20_numbers_and_texts_are_different_ids() {
     let error = editor.error_of(&json!(500));
     assert_eq!(error["code"], -32600, "{error}");
     fs::write(gate, "").unwrap();
-    assert!(poll_until(Duration::from_secs(10), || editor.answers_to(&json!(500)) == 2), "{}", editor.story());
+    assert!(
+        poll_until(Duration::from_secs(10), || editor.answers_to(&json!(500)) == 2),
+        "{}",
+        editor.story()
+    );
     // Once answered, an id may be used again.
     editor.request_with_id(&json!(500), "_x/do", &json!({ "sessionId": session, "do": [] }));
-    assert!(poll_until(Duration::from_secs(10), || editor.answers_to(&json!(500)) == 3), "{}", editor.story());
+    assert!(
+        poll_until(Duration::from_secs(10), || editor.answers_to(&json!(500)) == 3),
+        "{}",
+        editor.story()
+    );
     editor.turn(&session, "end");
 }

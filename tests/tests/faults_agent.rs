@@ -33,7 +33,10 @@ fn a01_never_answers_initialize() {
     let error = new_session_error(&service, &mut editor);
     assert_says(&error, &["initialize", "handshake"]);
     assert_says(&error, &["300ms", "300 ms", "0.3", "time"]);
-    assert!(poll_until(Duration::from_secs(5), || service.agents_alive().is_empty()), "the silent agent is killed");
+    assert!(
+        poll_until(Duration::from_secs(5), || service.agents_alive().is_empty()),
+        "the silent agent is killed"
+    );
     others_are_fine(&service);
 }
 
@@ -50,7 +53,10 @@ fn a02_never_answers_a_prompt() {
     assert_eq!(editor.stop_reason(&id), "cancelled");
     assert!(poll_until(Duration::from_secs(5), || service.agents_alive().is_empty()), "its process is ended");
     let late = editor.prompt(&session, "again");
-    assert_says(&editor.error_of(&late), &["session/load", "session/new", "session/resume", "reopen", "open"]);
+    assert_says(
+        &editor.error_of(&late),
+        &["session/load", "session/new", "session/resume", "reopen", "open"],
+    );
     others_are_fine(&service);
 }
 
@@ -79,7 +85,10 @@ fn a04_both_pipes_full_at_once() {
     let id = editor.prompt_do(&session, &steps);
     editor.wait_chunks(&session, 1);
     for number in 0..8 {
-        editor.notify("_x/blob", &json!({ "sessionId": session, "number": number, "blob": "b".repeat(1 << 20) }));
+        editor.notify(
+            "_x/blob",
+            &json!({ "sessionId": session, "number": number, "blob": "b".repeat(1 << 20) }),
+        );
     }
     fs::write(gate, "").unwrap();
     editor.set_deadline(Duration::from_secs(60));
@@ -122,7 +131,8 @@ fn a07_answer_with_the_id_of_another_session_never_crosses() {
     let waiting = editor.prompt_do(&two, &json!([{ "update": {} }, "wait_cancel"]));
     editor.wait_chunks(&two, 1);
     // Whatever ids the conductor uses towards the other process, these try them.
-    let mut steps: Vec<Value> = (0..40).map(|id| json!({ "answer": { "id": id, "result": { "stolen": id } } })).collect();
+    let mut steps: Vec<Value> =
+        (0..40).map(|id| json!({ "answer": { "id": id, "result": { "stolen": id } } })).collect();
     steps.push(json!({ "answer": { "id": waiting, "result": { "stolen": "same id" } } }));
     steps.push(json!({ "update": { "text": "tried" } }));
     let id = editor.prompt_do(&one, &json!(steps));
@@ -192,7 +202,8 @@ fn a11_line_without_end_is_cut_at_the_cap() {
     let service = service(&json!({})).agent("good", &json!({})).start();
     let (mut editor, session) = service.session();
     let before = service.peak_memory();
-    let steps = json!([{ "bytes": "7b2261223a22" }, { "repeat": [48, [{ "fill": [97, 1_048_576] }]] }, "hang"]);
+    let steps =
+        json!([{ "bytes": "7b2261223a22" }, { "repeat": [48, [{ "fill": [97, 1_048_576] }]] }, "hang"]);
     let id = editor.prompt_do(&session, &steps);
     assert_says(&editor.error_of(&id), &["16 mib", "16777216", "16_777_216", "too long", "limit", "longer"]);
     let growth = service.peak_memory() - before;
@@ -229,8 +240,10 @@ fn a13_numbers_and_ids_beyond_every_type_pass_exactly() {
     assert!(editor.lines().iter().any(|line| line.text() == wanted), "{}", editor.story());
 
     // The id must come back as it was, though no integer type holds it.
-    editor.answer_with(|request| (request["method"] == "session/request_permission")
-        .then(|| json!({ "outcome": { "outcome": "cancelled" } })));
+    editor.answer_with(|request| {
+        (request["method"] == "session/request_permission")
+            .then(|| json!({ "outcome": { "outcome": "cancelled" } }))
+    });
     for id in ["18446744073709551616", "-9223372036854775808", "\"\\u0041\""] {
         let mut ask = conductor_tests::harness::permission().to_string();
         ask = ask.replacen(r#"{"request":{"#, &format!(r#"{{"request":{{"id":{id},"#), 1);
@@ -255,7 +268,8 @@ fn a14_duplicate_keys_pass_as_data_and_never_redirect() {
     assert!(editor.lines().iter().any(|line| line.text() == wanted), "{}", editor.story());
 
     // The agent's own name of the other session, from its ledger.
-    let news = service.ledger("fake").into_iter().filter(|entry| entry.kind == conductor_tests::ledger::Kind::Out);
+    let news =
+        service.ledger("fake").into_iter().filter(|entry| entry.kind == conductor_tests::ledger::Kind::Out);
     let ids: Vec<String> =
         news.filter_map(|entry| Some(entry.json()?["result"]["sessionId"].as_str()?.to_owned())).collect();
     let twice = format!(

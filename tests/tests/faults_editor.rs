@@ -34,14 +34,19 @@ fn e06_editor_that_never_reads_slows_only_itself() {
     let gate = service.dir.join("written");
     slow.pause(true);
     // Far more than every queue and pipe on the way can hold.
-    let id = slow.prompt_do(&session, &json!([{ "update": { "n": 48_000, "size": 1024 } }, { "touch": gate }]));
+    let id =
+        slow.prompt_do(&session, &json!([{ "update": { "n": 48_000, "size": 1024 } }, { "touch": gate }]));
     let mut other = service.connect(&["--agent", "good"]);
     other.initialize();
     let calm = other.new_session(&service.work());
     for number in 0..10 {
         let start = Instant::now();
         other.turn(&calm, &number.to_string());
-        assert!(start.elapsed() < Duration::from_secs(3), "a turn took {:?} beside a stuck editor", start.elapsed());
+        assert!(
+            start.elapsed() < Duration::from_secs(3),
+            "a turn took {:?} beside a stuck editor",
+            start.elapsed()
+        );
     }
     // The queues fill up, and then the agent is held back: its progress stops.
     let sent = || service.ledger("fake").len();
@@ -68,7 +73,10 @@ fn e07_message_over_the_limit_ends_that_stream_only() {
     let mut tunnel = Tunnel::greeted(&service);
     tunnel.send_frame(&format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{}"}}"#, "m".repeat(40 << 20)));
     let status = tunnel.end();
-    assert!(matches!(status.code(), Code::ResourceExhausted | Code::OutOfRange | Code::InvalidArgument), "{status:?}");
+    assert!(
+        matches!(status.code(), Code::ResourceExhausted | Code::OutOfRange | Code::InvalidArgument),
+        "{status:?}"
+    );
     still_serves(&service);
 }
 
@@ -217,14 +225,18 @@ fn e09_prompts_in_a_running_turn_are_queued_in_order() {
     let service = service(&json!({})).start();
     let (mut editor, session) = service.session();
     let gate = service.dir.join("go");
-    let first = editor.prompt_do(&session, &json!([{ "update": { "text": "first" } }, { "wait_file": gate }]));
+    let first =
+        editor.prompt_do(&session, &json!([{ "update": { "text": "first" } }, { "wait_file": gate }]));
     editor.wait_chunks(&session, 1);
     let queued: Vec<_> = (0..5).map(|number| editor.prompt(&session, &number.to_string())).collect();
     // An extension request is answered beside the turn: so the queue has been reached.
     let steps = json!([{ "answer": { "result": {} } }]);
     editor.call("_x/do", &json!({ "sessionId": session, "do": steps }));
-    let prompts =
-        service.received("fake").into_iter().filter(|line| line.method().as_deref() == Some("session/prompt")).count();
+    let prompts = service
+        .received("fake")
+        .into_iter()
+        .filter(|line| line.method().as_deref() == Some("session/prompt"))
+        .count();
     assert_eq!(prompts, 1, "the agent never has two prompts at once");
     std::fs::write(gate, "").unwrap();
     for id in std::iter::once(&first).chain(&queued) {

@@ -70,7 +70,8 @@ fn a18_stderr_cannot_forge_log_lines() {
     let service = service(&json!({})).env("RUST_LOG", "debug").start();
     let (mut editor, session) = service.session();
     let evil = "\u{1b}[2Jwiped\rforged INFO all is well\u{8}\u{0}\n";
-    let id = editor.prompt_do(&session, &json!([{ "stderr": evil }, { "stderr": "unfinished" }, { "exit": 1 }]));
+    let id =
+        editor.prompt_do(&session, &json!([{ "stderr": evil }, { "stderr": "unfinished" }, { "exit": 1 }]));
     let error = editor.error_of(&id);
     assert_says(&error, &["wiped"]);
     let message = error["message"].as_str().unwrap();
@@ -111,8 +112,11 @@ fn a20_crash_loop_ends_in_quarantine_until_restarted() {
     let wrapper = builder.dir().join("wrapper");
     let broken = builder.dir().join("broken");
     let fake = conductor_tests::harness::program("fake-agent");
-    let text =
-        format!("#!/bin/sh\nif [ -e {} ]; then echo no licence >&2; exit 4; fi\nexec {}\n", broken.display(), fake.display());
+    let text = format!(
+        "#!/bin/sh\nif [ -e {} ]; then echo no licence >&2; exit 4; fi\nexec {}\n",
+        broken.display(),
+        fake.display()
+    );
     fs::write(&wrapper, text).unwrap();
     fs::set_permissions(&wrapper, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     fs::write(&broken, "").unwrap();
@@ -148,7 +152,10 @@ fn a21_detached_descendants_die_with_the_session() {
     let service = service(&json!({})).start();
     let (mut editor, session) = service.session();
     let detached = json!({ "fork": { "detach": true, "hold_stdout": true, "ignore_sigterm": true } });
-    editor.turn_do(&session, &json!([detached, { "fork": { "hold_stdout": true } }, { "fork": { "detach": true } }]));
+    editor.turn_do(
+        &session,
+        &json!([detached, { "fork": { "hold_stdout": true } }, { "fork": { "detach": true } }]),
+    );
     let sleepers = || service.processes().iter().filter(|running| running.command.contains(SLEEPER)).count();
     assert!(poll_until(ONE_SECOND, || sleepers() == 3), "{:?}", service.processes());
     close(&mut editor, &session);
@@ -242,8 +249,12 @@ fn a30_equal_session_and_request_ids_of_processes_never_mix() {
         uuid::Uuid::parse_str(id).unwrap_or_else(|error| panic!("{id} is not a UUID: {error}"));
     }
     // Both agents call their session "0" and their first request 0.
-    let turns = [editor.prompt_do(&one, &json!([permission()])), editor.prompt_do(&two, &json!([permission()]))];
-    let asks = [editor.next_request("session/request_permission"), editor.next_request("session/request_permission")];
+    let turns =
+        [editor.prompt_do(&one, &json!([permission()])), editor.prompt_do(&two, &json!([permission()]))];
+    let asks = [
+        editor.next_request("session/request_permission"),
+        editor.next_request("session/request_permission"),
+    ];
     assert_ne!(asks[0]["id"], asks[1]["id"]);
     for ask in asks {
         let option = if ask["params"]["sessionId"] == json!(one) { "yes" } else { "no" };
@@ -268,6 +279,9 @@ fn a30_ids_of_a_dead_process_mean_nothing_to_its_successor() {
     let late = editor.prompt(&dead, "who reads this?");
     editor.error_of(&late);
     assert_eq!(editor.turn(&fresh, "me"), ["echo: me"]);
-    let prompts = service.received("fake").into_iter().filter(|line| line.method().as_deref() == Some("session/prompt"));
+    let prompts = service
+        .received("fake")
+        .into_iter()
+        .filter(|line| line.method().as_deref() == Some("session/prompt"));
     assert_eq!(prompts.count(), 2, "the prompt for the dead session reached no process");
 }

@@ -27,7 +27,10 @@ fn pair(script: &Value) -> Pair {
     let dir = std::env::temp_dir().join(format!("conductor-tools-{}", uuid::Uuid::now_v7()));
     fs::create_dir_all(&dir).unwrap();
     let mut command = Command::new(program("fake-agent"));
-    command.env("FAKE_AGENT_SCRIPT", script.to_string()).env("FAKE_AGENT_LEDGER", &dir).env("FAKE_AGENT_STORE", &dir);
+    command
+        .env("FAKE_AGENT_SCRIPT", script.to_string())
+        .env("FAKE_AGENT_LEDGER", &dir)
+        .env("FAKE_AGENT_STORE", &dir);
     Pair { editor: Editor::spawn(&mut command), dir }
 }
 
@@ -68,7 +71,9 @@ fn hook_answers_by_itself() {
 
 #[test]
 fn every_cancel_style_ends_as_told() {
-    for (style, wanted) in [("cancelled", "cancelled"), ("update_first", "cancelled"), ("end_turn", "end_turn")] {
+    for (style, wanted) in
+        [("cancelled", "cancelled"), ("update_first", "cancelled"), ("end_turn", "end_turn")]
+    {
         let (mut pair, session) = ready(&json!({ "cancel": style }));
         let id = pair.editor.prompt_do(&session, &json!([{ "update": {} }, "wait_cancel"]));
         pair.editor.wait_chunks(&session, 1);
@@ -85,7 +90,8 @@ fn every_cancel_style_ends_as_told() {
 #[test]
 fn answers_twice_late_and_wrongly_when_told() {
     let (mut pair, session) = ready(&json!({}));
-    let steps = json!([{ "answer": { "times": 2 } }, { "answer": { "id": 77 } }, { "after": [{ "update": {} }] }]);
+    let steps =
+        json!([{ "answer": { "times": 2 } }, { "answer": { "id": 77 } }, { "after": [{ "update": {} }] }]);
     let id = pair.editor.prompt_do(&session, &steps);
     pair.editor.wait_chunks(&session, 1);
     assert_eq!(pair.editor.answers_to(&id), 2);
@@ -101,7 +107,8 @@ fn loads_what_an_earlier_process_saw() {
     second.initialize();
     second.call("session/load", &json!({ "sessionId": session, "cwd": "/", "mcpServers": [] }));
     assert_eq!(second.chunks(&session), pair.editor.chunks(&session));
-    let error = second.call_error("session/load", &json!({ "sessionId": "nope", "cwd": "/", "mcpServers": [] }));
+    let error =
+        second.call_error("session/load", &json!({ "sessionId": "nope", "cwd": "/", "mcpServers": [] }));
     assert_eq!(error["code"], -32002);
 }
 
@@ -110,12 +117,14 @@ fn ledger_holds_every_line_of_both_directions() {
     let (mut pair, session) = ready(&json!({ "seed": 7 }));
     pair.editor.turn_do(&session, &json!([{ "random": 50 }, { "bytes": "ff0a" }]));
     let ledger = ledger::read(&pair.dir);
-    let sent: Vec<Vec<u8>> = ledger.iter().filter(|e| e.kind == Kind::Out).map(ledger::Entry::bytes).collect();
+    let sent: Vec<Vec<u8>> =
+        ledger.iter().filter(|e| e.kind == Kind::Out).map(ledger::Entry::bytes).collect();
     let seen: Vec<Vec<u8>> = pair.editor.lines().into_iter().map(|line| line.raw).collect();
     assert_eq!(sent.len(), seen.len());
     assert_eq!(sent[..sent.len() - 2], seen[..seen.len() - 2]);
     assert_eq!(sent[sent.len() - 2], [0xff, 0x0a]);
-    let methods: Vec<_> = ledger.iter().filter(|e| e.kind == Kind::In).filter_map(ledger::Entry::method).collect();
+    let methods: Vec<_> =
+        ledger.iter().filter(|e| e.kind == Kind::In).filter_map(ledger::Entry::method).collect();
     assert_eq!(methods, ["initialize", "session/new", "session/prompt"]);
 }
 

@@ -1,6 +1,7 @@
 //! What the fake agent does to itself as a process: signals, descendants,
 //! zombies. No `unsafe`: descendants are this program started again.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
+#![allow(clippy::zombie_processes, reason = "leaving children behind is the fault to show")]
 
 use std::{
     env,
@@ -88,6 +89,7 @@ pub fn fork(how: &Fork) {
 
 /// Starts children that end at once and are never reaped; their pids.
 pub fn zombies(count: usize) -> Vec<u32> {
-    let start = |_| this_program().arg(DEAD).stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("spawn").id();
+    let start =
+        |_| this_program().arg(DEAD).stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("spawn").id();
     (0..count).map(start).collect()
 }

@@ -119,7 +119,8 @@ impl Turn {
 
     /// Streams a text.
     pub fn chunk(&self, text: &str) {
-        let update = json!({ "sessionUpdate": "agent_message_chunk", "content": { "type": "text", "text": text } });
+        let update =
+            json!({ "sessionUpdate": "agent_message_chunk", "content": { "type": "text", "text": text } });
         self.agent.update(&self.session, &update.to_string());
     }
 
@@ -271,7 +272,9 @@ impl Turn {
         let id = request.id.as_deref().map_or_else(|| self.agent.wire.mint_id(), |id| id.get().to_owned());
         let (method, params) = (json!(request.method), self.params(request.params.as_deref()));
         self.newest = Some((id.clone(), self.agent.wire.expect(&id)));
-        self.agent.wire.line(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{method},"params":{params}}}"#));
+        self.agent
+            .wire
+            .line(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{method},"params":{params}}}"#));
         if !request.forget {
             self.await_answer();
         }

@@ -9,7 +9,10 @@ use std::{
     io::{BufReader, Read as _, Write as _},
     path::Path,
     process::{Child, ChildStdin, Command, ExitStatus, Stdio},
-    sync::{Arc, Condvar, Mutex, MutexGuard},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard,
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -19,6 +22,9 @@ use serde_json::{Value, json};
 /// How long a wait may take unless the test says otherwise. Long, because the
 /// machine may be busy; a test that passes never waits for it.
 pub const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Messages that may wait to be written; more than any test sends at once.
+const OUTBOX: usize = 10_000;
 
 /// One line that arrived.
 #[derive(Debug, Clone)]
@@ -65,7 +71,9 @@ struct Inbox {
 struct Shared {
     inbox: Mutex<Inbox>,
     changed: Condvar,
-    stdin: Mutex<Option<ChildStdin>>,
+    /// Feeds the thread that writes, so that a command that does not read
+    /// blocks no test for ever.
+    outbox: Mutex<Option<SyncSender<Vec<u8>>>>,
 }
 
 /// A fake editor and the command it talks to.
@@ -87,11 +95,14 @@ impl Editor {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
+        let (outbox, outgoing) = sync_channel(OUTBOX);
         let shared = Arc::new(Shared {
             inbox: Mutex::default(),
             changed: Condvar::new(),
-            stdin: Mutex::new(child.stdin.take()),
+            outbox: Mutex::new(Some(outbox)),
         });
+        let stdin = child.stdin.take().unwrap();
+        thread::spawn(move || write(stdin, &outgoing));
         let (stdout, mut stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
         let inbox = Arc::clone(&shared);
         thread::spawn(move || inbox.read(BufReader::new(stdout)));
@@ -131,17 +142,13 @@ impl Editor {
 
     /// Sends bytes as they are.
     pub fn send_bytes(&self, bytes: &[u8]) {
-        self.shared.write(bytes).unwrap_or_else(|error| panic!("cannot send: {error}\n{}", self.story()));
+        let sent = self.shared.write(bytes.to_vec());
+        assert!(sent, "cannot send: the command is gone or reads nothing\n{}", self.story());
     }
 
     /// Sends a line.
     pub fn send_line(&self, line: &str) {
         self.send_bytes(format!("{line}\n").as_bytes());
-    }
-
-    /// Sends a line that the other side may refuse to take.
-    pub fn try_send_line(&self, line: &str) -> bool {
-        self.shared.write(format!("{line}\n").as_bytes()).is_ok()
     }
 
     /// Sends a request with an id of our choice.
@@ -184,7 +191,7 @@ impl Editor {
 
     /// Closes stdin, as an editor does that ends.
     pub fn close_stdin(&self) {
-        self.shared.stdin.lock().unwrap().take();
+        self.shared.outbox.lock().unwrap().take();
     }
 
     // Waiting.
@@ -428,17 +435,25 @@ impl Shared {
             if let Some((id, result)) = answer {
                 let text = json!({ "jsonrpc": "2.0", "id": id, "result": result }).to_string();
                 // The command may be gone by now; the test will notice.
-                let _ = self.write(format!("{text}\n").as_bytes());
+                self.write(format!("{text}\n").into_bytes());
             }
         }
         self.inbox.lock().unwrap().ended = true;
         self.changed.notify_all();
     }
 
-    fn write(&self, bytes: &[u8]) -> std::io::Result<()> {
-        match self.stdin.lock().unwrap().as_mut() {
-            Some(stdin) => stdin.write_all(bytes),
-            None => Err(std::io::ErrorKind::BrokenPipe.into()),
+    /// Puts bytes on their way; `false` if that is no longer possible.
+    fn write(&self, bytes: Vec<u8>) -> bool {
+        self.outbox.lock().unwrap().as_ref().is_some_and(|outbox| outbox.try_send(bytes).is_ok())
+    }
+}
+
+/// Writes until there is nothing more to write, then closes the pipe.
+fn write(mut stdin: ChildStdin, outgoing: &Receiver<Vec<u8>>) {
+    for bytes in outgoing {
+        if stdin.write_all(&bytes).is_err() {
+            // The command is gone; whoever waits for it will notice.
+            return;
         }
     }
 }

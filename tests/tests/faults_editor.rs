@@ -86,7 +86,7 @@ fn e07_line_over_the_limit_is_answered_by_the_bridge() {
     let (mut editor, session) = service.session();
     let line = json!({ "jsonrpc": "2.0", "id": 5000, "method": "_x/big",
         "params": { "sessionId": session, "blob": "b".repeat(17 << 20) } });
-    editor.try_send_line(&line.to_string());
+    editor.send_line(&line.to_string());
     // Whether the connection survives is the bridge's choice; silence is not.
     let refused = editor.wait_for("an error about the size", |lines| {
         let error = lines.iter().find_map(|line| line.json.get("error").cloned());

@@ -1,1 +1,16 @@
-//! Harness.
+//! Tools for tests that meet the conductor at its edges: real processes, real
+//! pipes, a real socket.
+//!
+//! - [`fake`]: a scripted ACP agent, also as the program `fake-agent`
+//! - [`ledger`]: what that agent received and sent, written by itself: the
+//!   oracle for loss, order and byte equality
+//! - [`editor`]: a fake editor that drives any ACP agent command on stdio
+//! - [`tunnel`]: a fake editor on the gRPC level, which may break its rules
+//! - [`harness`]: a `conductor serve` with its own directories and port, which
+//!   fails the test if anything is left over
+
+pub mod editor;
+pub mod fake;
+pub mod harness;
+pub mod ledger;
+pub mod tunnel;

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
 use std::{
+    collections::BTreeMap,
     fmt::Write as _,
     io::{BufReader, Read as _, Write as _},
     path::Path,
@@ -17,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::RawValue};
 
 /// How long a wait may take unless the test says otherwise. Long, because the
 /// machine may be busy; a test that passes never waits for it.
@@ -31,7 +32,7 @@ const OUTBOX: usize = 10_000;
 pub struct Line {
     /// Its bytes, without the newline.
     pub raw: Vec<u8>,
-    /// What it says, if it is JSON that serde_json can hold.
+    /// What it says, as far as a `Value` can hold it.
     pub json: Value,
 }
 
@@ -424,7 +425,7 @@ impl Shared {
             if raw.last() == Some(&b'\n') {
                 raw.pop();
             }
-            let json: Value = serde_json::from_slice(&raw).unwrap_or_default();
+            let json = read_json(&raw);
             let line = Line { raw, json };
             let mut inbox = self.inbox.lock().unwrap();
             let hook = inbox.hook.as_ref().filter(|_| line.is_request());
@@ -456,6 +457,18 @@ fn write(mut stdin: ChildStdin, outgoing: &Receiver<Vec<u8>>) {
             return;
         }
     }
+}
+
+/// What a line says, as far as a `Value` can hold it: a member that it cannot
+/// (such as 1e400000 somewhere inside) becomes `null`.
+fn read_json(raw: &[u8]) -> Value {
+    if let Ok(json) = serde_json::from_slice(raw) {
+        return json;
+    }
+    let members: BTreeMap<String, &RawValue> = serde_json::from_slice(raw).unwrap_or_default();
+    let read =
+        |(name, value): (String, &RawValue)| (name, serde_json::from_str(value.get()).unwrap_or_default());
+    Value::Object(members.into_iter().map(read).collect())
 }
 
 fn chunks(lines: &[Line], session: &str) -> Vec<String> {

@@ -324,7 +324,10 @@ impl Agent {
     }
 
     fn remember(&self, session: &str, update: &str) {
-        let Some(path) = self.store.as_ref().map(|dir| dir.join(session)) else { return };
+        let Some(path) = self.store.as_ref().filter(|_| !session.is_empty()).map(|dir| dir.join(session))
+        else {
+            return;
+        };
         let mut file =
             fs::OpenOptions::new().create(true).append(true).open(path).expect("the store must be writable");
         file.write_all(format!("{update}\n").as_bytes()).expect("the store must be writable");

@@ -25,7 +25,8 @@ use crate::{
     ledger::{self, Entry, Kind},
 };
 
-/// Marks every process of one test, in its environment.
+/// Marks every process of one test, in its environment. Not `CONDUCTOR_…`:
+/// such names are configuration, and unknown ones are refused.
 const TAG: &str = "EDGE_TEST_TAG";
 
 /// What is set up before the service starts.

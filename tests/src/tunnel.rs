@@ -32,13 +32,6 @@ pub struct Tunnel {
 }
 
 impl Tunnel {
-    /// Opens a stream with the service's token; nothing is sent yet.
-    pub fn open(service: &Service) -> Self {
-        let mut metadata = MetadataMap::new();
-        metadata.insert("authorization", format!("Bearer {}", service.token()).parse().unwrap());
-        Self::open_with(service, metadata, None)
-    }
-
     /// Opens a stream with this metadata, with `first` already sent.
     pub fn open_with(service: &Service, metadata: MetadataMap, first: Option<ConnectRequest>) -> Self {
         let runtime =
@@ -64,10 +57,11 @@ impl Tunnel {
         Self { runtime, sender: Some(sender), stream, refused, next_seq: 1 }
     }
 
-    /// Opens a stream and greets.
+    /// Opens a stream with the service's token and greets.
     pub fn greeted(service: &Service) -> Self {
-        let mut tunnel = Self::open(service);
-        tunnel.send(connect_request::Kind::Hello(hello()));
+        // The service answers nothing, headers included, before it is greeted.
+        let first = ConnectRequest { kind: Some(connect_request::Kind::Hello(hello())) };
+        let mut tunnel = Self::open_with(service, authorised(service), Some(first));
         let welcome = tunnel.next_message().expect("a welcome");
         assert!(matches!(welcome.kind, Some(connect_response::Kind::Welcome(_))), "{welcome:?}");
         tunnel
@@ -157,4 +151,11 @@ impl Tunnel {
 /// A plain greeting.
 pub fn hello() -> Hello {
     Hello { client: "tests/1".to_owned(), ..Hello::default() }
+}
+
+/// Metadata with the service's token.
+pub fn authorised(service: &Service) -> MetadataMap {
+    let mut metadata = MetadataMap::new();
+    metadata.insert("authorization", format!("Bearer {}", service.token()).parse().unwrap());
+    metadata
 }

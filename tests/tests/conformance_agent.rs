@@ -162,6 +162,8 @@ fn p23_requests_the_editor_cannot_serve_get_a_clear_error() {
 fn p23_requests_for_no_known_session_are_answered() {
     let service = plain();
     let (mut editor, session) = service.session();
+    // One that names no session at all may be shown to the process's only editor.
+    editor.answer_with(|_| Some(json!({ "outcome": { "outcome": "cancelled" } })));
     for params in [json!({ "sessionId": "nobody" }), json!({}), json!({ "sessionId": 7 })] {
         let chunks = editor.turn_do(&session, &ask("session/request_permission", &params));
         let answer = told_answer(&chunks[0]);

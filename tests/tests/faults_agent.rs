@@ -76,7 +76,7 @@ fn a03_never_reads_its_input() {
 
 #[test]
 fn a04_both_pipes_full_at_once() {
-    let service = service(&json!({})).start();
+    let service = service(&json!({})).set("service.stall_timeout", "60s").start();
     let (mut editor, session) = service.session();
     let gate = service.dir.join("go");
     // The agent writes 16 MiB before it reads again, and meanwhile 8 MiB wait for it.
@@ -145,7 +145,8 @@ fn a07_answer_with_the_id_of_another_session_never_crosses() {
 
 #[test]
 fn a08_garbage_on_stdout_is_logged_escaped_and_not_forwarded() {
-    let service = service(&json!({ "start": [{ "line": "garbage at start" }] })).start();
+    let service =
+        service(&json!({ "start": [{ "line": "garbage at start" }] })).env("RUST_LOG", "debug").start();
     let (mut editor, session) = service.session();
     let steps = json!([{ "line": "Warning: \u{1b}[31mred\u{1b}[0m" }, { "line": "" }, { "line": "[1,2]" },
         { "line": "\"text\"" }, { "line": "{\"half\":" }, { "update": { "text": "after" } }]);

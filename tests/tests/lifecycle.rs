@@ -357,7 +357,7 @@ fn refused(config: &str) -> (Option<i32>, String) {
 #[test]
 fn config_errors_exit_2_and_name_file_and_line() {
     let cases = [
-        ("bad TOML", "default = \n[service\n", ":1"),
+        ("bad TOML", "default = \"demo\n", ":1"),
         ("unknown key", "# comment\n[service]\nlissten = \"127.0.0.1:0\"\n", ":3"),
         ("unknown key of an agent", "[agents.x]\ncommand = \"sh\"\n\ncomand = \"sh\"\n", ":4"),
         ("wrong type", "[service]\nmax_connections = \"many\"\n", ":2"),
@@ -459,7 +459,9 @@ fn bridge_ends_when_the_service_does() {
     let id = editor.prompt_do(&session, &json!([{ "update": {} }, "hang"]));
     editor.wait_chunks(&session, 1);
     service.kill9();
-    // The pending prompt is answered and the bridge ends, so that the editor notices.
-    assert!(editor.error_of(&id)["message"].is_string());
+    // The editor notices by the end of the output, and people by the message.
+    editor.wait_end();
     assert!(!editor.wait_exit().success());
+    assert_eq!(editor.answers_to(&id), 0);
+    assert!(editor.stderr().contains("conductor"), "{}", editor.stderr());
 }

@@ -50,6 +50,14 @@ impl Line {
         self.json.get("method").is_some() && self.json.get("id").is_some()
     }
 
+    /// The text of a message chunk, if this is one of the session.
+    fn chunk(&self, session: &str) -> Option<&str> {
+        let params = &self.json["params"];
+        let update = &params["update"];
+        let wanted = params["sessionId"] == session && update["sessionUpdate"] == "agent_message_chunk";
+        update["content"]["text"].as_str().filter(|_| wanted)
+    }
+
     /// The line as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.raw).into_owned()
@@ -197,14 +205,17 @@ impl Editor {
 
     // Waiting.
 
-    /// Waits until `find` finds something among all lines so far.
-    pub fn wait_for<T>(&self, what: &str, mut find: impl FnMut(&[Line]) -> Option<T>) -> T {
+    /// Waits until `find` finds what it looks for. It is shown every line once,
+    /// in order, from the first one on.
+    pub fn wait_for<T>(&self, what: &str, mut find: impl FnMut(&Line) -> Option<T>) -> T {
         let until = Instant::now() + self.deadline;
+        let mut shown = 0;
         let mut inbox = self.inbox();
         loop {
-            if let Some(found) = find(&inbox.lines) {
+            if let Some(found) = inbox.lines[shown..].iter().find_map(&mut find) {
                 return found;
             }
+            shown = inbox.lines.len();
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() || inbox.ended {
                 let why = if inbox.ended { "the command closed its output" } else { "the deadline passed" };
@@ -217,8 +228,8 @@ impl Editor {
 
     /// Waits for the answer to a request.
     pub fn response_line(&self, id: &Value) -> Line {
-        self.wait_for(&format!("the answer to request {id}"), |lines| {
-            lines.iter().find(|line| line.is_answer_to(id)).cloned()
+        self.wait_for(&format!("the answer to request {id}"), |line| {
+            line.is_answer_to(id).then(|| line.clone())
         })
     }
 
@@ -256,21 +267,24 @@ impl Editor {
     /// Waits for the next request of the agent that the test has not taken yet.
     pub fn next_request(&mut self, method: &str) -> Value {
         let taken = self.taken;
-        let (place, line) = self.wait_for(&format!("a request {method}"), |lines| {
-            let wanted = |line: &&Line| line.is_request() && line.method() == method;
-            let rest = lines.iter().enumerate().skip(taken);
-            rest.map(|(place, line)| (place, line.clone())).find(|(_, line)| wanted(&line))
+        let mut place = 0;
+        let request = self.wait_for(&format!("a request {method}"), |line| {
+            place += 1;
+            let wanted = place > taken && line.is_request() && line.method() == method;
+            wanted.then(|| line.json.clone())
         });
-        self.taken = place + 1;
-        line.json
+        self.taken = place;
+        request
     }
 
     /// Waits until the session has so many message chunks; their texts.
     pub fn wait_chunks(&self, session: &str, count: usize) -> Vec<String> {
-        self.wait_for(&format!("{count} chunks of {session}"), |lines| {
-            let chunks = chunks(lines, session);
-            (chunks.len() >= count).then_some(chunks)
-        })
+        let mut texts = Vec::new();
+        self.wait_for(&format!("{count} chunks of {session}"), |line| {
+            texts.extend(line.chunk(session).map(str::to_owned));
+            (texts.len() >= count).then_some(())
+        });
+        texts
     }
 
     /// Waits for the command to end.
@@ -308,7 +322,7 @@ impl Editor {
 
     /// Texts of the session's message chunks so far.
     pub fn chunks(&self, session: &str) -> Vec<String> {
-        chunks(&self.inbox().lines, session)
+        self.inbox().lines.iter().filter_map(|line| line.chunk(session)).map(str::to_owned).collect()
     }
 
     /// How often a request has been answered so far.
@@ -469,13 +483,4 @@ fn read_json(raw: &[u8]) -> Value {
     let read =
         |(name, value): (String, &RawValue)| (name, serde_json::from_str(value.get()).unwrap_or_default());
     Value::Object(members.into_iter().map(read).collect())
-}
-
-fn chunks(lines: &[Line], session: &str) -> Vec<String> {
-    let of_session = lines.iter().filter(|line| line.json["params"]["sessionId"] == session);
-    of_session
-        .map(|line| &line.json["params"]["update"])
-        .filter(|update| update["sessionUpdate"] == "agent_message_chunk")
-        .filter_map(|update| update["content"]["text"].as_str().map(str::to_owned))
-        .collect()
 }

@@ -321,6 +321,23 @@ impl Service {
         })
     }
 
+    /// Waits until the fake agent's ledger grows no more, because it is held
+    /// back or has nothing to do.
+    pub fn wait_settled(&self, name: &str) {
+        let size = || -> u64 {
+            let files = fs::read_dir(self.dir.join("ledger").join(name)).unwrap().filter_map(Result::ok);
+            files.filter_map(|file| file.metadata().ok()).map(|meta| meta.len()).sum()
+        };
+        let (mut last, mut since) = (size(), Instant::now());
+        let settled = poll_until(DEADLINE, || {
+            if size() != last {
+                (last, since) = (size(), Instant::now());
+            }
+            since.elapsed() > Duration::from_millis(400)
+        });
+        assert!(settled, "agent {name} is never held back");
+    }
+
     /// Processes of this test that run now, the service itself left out.
     pub fn processes(&self) -> Vec<Running> {
         let own = self.child.id();

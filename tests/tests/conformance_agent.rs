@@ -246,8 +246,8 @@ fn p24_cancel_answers_every_pending_permission() {
 fn cancelled_request(editor: &mut Editor, session: &str, steps: &Value, method: &str) -> (Value, Value) {
     let id = editor.prompt_do(session, steps);
     let request = editor.next_request(method);
-    let cancel = editor.wait_for("$/cancel_request", |lines| {
-        lines.iter().find(|line| line.method() == "$/cancel_request").map(|line| line.json.clone())
+    let cancel = editor.wait_for("$/cancel_request", |line| {
+        (line.method() == "$/cancel_request").then(|| line.json.clone())
     });
     (request, json!([cancel, id]))
 }

@@ -436,11 +436,8 @@ fn p20_ids_of_every_kind_come_back_as_they_were() {
             r#"{{"jsonrpc":"2.0","id":{id},"method":"session/prompt","params":{{"sessionId":"{session}","prompt":{prompt}}}}}"#
         ));
         let member = format!(r#""id":{id}"#);
-        editor.wait_for(&format!("an answer with {member}"), |lines| {
-            let hit = |line: &&conductor_tests::editor::Line| {
-                line.text().contains(&member) && line.text().contains("stopReason")
-            };
-            lines.iter().find(hit).map(|_| ())
+        editor.wait_for(&format!("an answer with {member}"), |line| {
+            (line.text().contains(&member) && line.text().contains("stopReason")).then_some(())
         });
     }
 }

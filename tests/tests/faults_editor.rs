@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use conductor::proto::{ConnectRequest, Hello, Run, connect_request::Kind};
 use conductor_tests::{
-    editor::DEADLINE,
-    harness::{Service, assert_says, poll_until, service},
+    harness::{Service, assert_says, service},
     tunnel::{Tunnel, authorised, hello},
 };
 use serde_json::json;
@@ -30,6 +29,9 @@ fn e06_editor_that_never_reads_slows_only_itself() {
     // Far more than every queue and pipe on the way can hold.
     let id =
         slow.prompt_do(&session, &json!([{ "update": { "n": 6_000, "size": 4096 } }, { "touch": gate }]));
+    // The queues fill up, and then the agent is held back.
+    service.wait_settled("fake");
+    assert!(!gate.exists(), "the agent was not held back");
     let mut other = service.connect(&["--agent", "good"]);
     other.initialize();
     let calm = other.new_session(&service.work());
@@ -42,16 +44,8 @@ fn e06_editor_that_never_reads_slows_only_itself() {
             start.elapsed()
         );
     }
-    // The queues fill up, and then the agent is held back: its progress stops.
-    let sent = || service.ledger("fake").len();
-    let held = poll_until(DEADLINE, || {
-        let before = sent();
-        std::thread::sleep(Duration::from_millis(300));
-        before > 10 && sent() == before
-    });
-    assert!(held && !gate.exists(), "the agent was not held back");
     let growth = service.peak_memory() - before;
-    assert!(growth <= 64 * 1024, "memory grew by {growth} KiB");
+    assert!(growth <= 32 * 1024, "memory grew by {growth} KiB");
     // Once it reads again nothing is missing.
     slow.pause(false);
     slow.set_deadline(Duration::from_secs(90));
@@ -82,9 +76,8 @@ fn e07_line_over_the_limit_is_answered_by_the_bridge() {
         "params": { "sessionId": session, "blob": "b".repeat(17 << 20) } });
     editor.send_line(&line.to_string());
     // Whether the connection survives is the bridge's choice; silence is not.
-    let refused = editor.wait_for("an error about the size", |lines| {
-        let error = lines.iter().find_map(|line| line.json.get("error").cloned());
-        error.map(|error| error.to_string().to_lowercase())
+    let refused = editor.wait_for("an error about the size", |line| {
+        line.json.get("error").map(|error| error.to_string().to_lowercase())
     });
     assert!(refused.contains("16") || refused.contains("limit") || refused.contains("large"), "{refused}");
     editor.close_stdin();

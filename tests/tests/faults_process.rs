@@ -159,7 +159,7 @@ fn a21_detached_descendants_die_with_the_session() {
     let sleepers = || service.processes().iter().filter(|running| running.command.contains(SLEEPER)).count();
     assert!(poll_until(ONE_SECOND, || sleepers() == 3), "{:?}", service.processes());
     close(&mut editor, &session);
-    service.wait_gone(SLEEPER, LADDER);
+    service.wait_gone(SLEEPER, ONE_SECOND);
     wait_no_agent(&service, ONE_SECOND);
 }
 

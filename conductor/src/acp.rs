@@ -217,6 +217,12 @@ impl AgentHello {
         self.result["agentCapabilities"]["loadSession"].as_bool().unwrap_or(false)
     }
 
+    /// Whether the agent can forget who logged in.
+    pub fn can_logout(&self) -> bool {
+        let value = &self.result["agentCapabilities"]["auth"]["logout"];
+        value.is_object() || value.as_bool().unwrap_or(false)
+    }
+
     /// Whether the agent has one of the optional session methods.
     pub fn can(&self, method: &str) -> bool {
         let value = &self.result["agentCapabilities"]["sessionCapabilities"][method];
@@ -241,6 +247,9 @@ pub fn initialize_editor(agent: Option<&AgentHello>) -> Value {
         "mcpCapabilities": part("mcpCapabilities"),
         "sessionCapabilities": session,
     });
+    if agent.is_some_and(AgentHello::can_logout) {
+        own["auth"] = json!({ "logout": {} });
+    }
     // Extensions are announced in `_meta` and pass through.
     if let Some(meta) = caps.map(|caps| &caps["_meta"]).filter(|meta| meta.is_object()) {
         own["_meta"] = meta.clone();

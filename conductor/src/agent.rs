@@ -257,7 +257,7 @@ impl Process {
 
     /// Counts a breach of the protocol; too many end the process.
     pub fn violation(&self, what: impl fmt::Display) {
-        debug!(agent = %self.agent, pid = self.pid, %what, "agent breached the protocol");
+        info!(agent = %self.agent, pid = self.pid, %what, "agent breached the protocol");
         if self.violations.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_VIOLATIONS {
             self.stop(Cause::Violations(what.to_string()));
         }
@@ -416,7 +416,7 @@ async fn handshake(
         };
         let mut run = Run::parse(block, |line, fault| {
             noise += 1;
-            debug!(agent = %spec.agent, %fault, line = frame::escape(line, 200), "agent wrote a line that is no frame");
+            info!(agent = %spec.agent, %fault, line = frame::escape(line, 200), "agent wrote a line that is no frame");
         });
         if noise >= MAX_VIOLATIONS {
             return Err(Cause::Violations("it wrote lines that are no frames before the handshake".into()));

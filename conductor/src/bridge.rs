@@ -3,16 +3,20 @@
 //! Starts in milliseconds: one thread, no configuration, no logging set-up.
 //! stdout carries ACP and nothing else.
 
+mod in_flight;
 mod stdio;
 
-use std::{process::ExitCode, time::Duration};
+use std::{cell::RefCell, pin::pin, process::ExitCode, time::Duration};
 
 use bytes::Bytes;
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt as _},
+    sync::mpsc,
     time::timeout,
 };
+use tonic::{Status, Streaming};
 
+use self::in_flight::InFlight;
 use crate::{
     acp::{Refusal, code},
     agent::stdio::{Block, LineReader},
@@ -100,71 +104,94 @@ async fn relay(
     tunnel: Tunnel,
     client: &Client,
 ) -> Result<(), Unreachable> {
-    let Tunnel { outgoing, mut incoming } = tunnel;
+    let Tunnel { outgoing, incoming } = tunnel;
+    let open = RefCell::new(InFlight::default());
     // Weak, so that the end of the editor's input closes the tunnel.
     let acks = outgoing.downgrade();
     // Refusals of our own go out between the service's frames.
-    let (refusals, mut refused) = tokio::sync::mpsc::channel::<Bytes>(1);
-    let upstream = async move {
-        let mut sent = 0;
-        loop {
-            let frames = match lines.next().await {
-                Ok(Block::Lines(block)) => block,
-                Ok(Block::TooLong) => {
-                    let text = format!("a line may have {} MiB at most", MAX_FRAME >> 20);
-                    refusals.send(Refusal::new(code::INVALID_REQUEST, text).frame(b"null")).await.ok();
-                    match lines.skip_line().await {
-                        Ok(true) => continue,
-                        _ => return,
-                    }
-                }
-                Ok(Block::End(rest)) if !rest.is_empty() => [&rest, &b"\n"[..]].concat().into(),
-                Ok(Block::End(_)) | Err(_) => return,
-            };
-            let count = memchr::memchr_iter(b'\n', &frames).count() as u32;
-            let run = Run { first_seq: sent + 1, count, frames };
-            sent += u64::from(count);
-            let message = ConnectRequest { kind: Some(connect_request::Kind::Run(run)) };
-            if outgoing.send(message).await.is_err() {
-                return;
-            }
+    let (refusals, refused) = mpsc::channel(1);
+    let ended = {
+        let mut up = pin!(upstream(lines, outgoing, refusals, &open));
+        let mut down = pin!(downstream(incoming, refused, acks, output, &open));
+        tokio::select! {
+            // The editor closed our stdin: it wants us to go. The service sees
+            // the tunnel half closed and ends it with its last words.
+            () = &mut up => timeout(LAST_WORDS, down).await.unwrap_or(Ok(())),
+            ended = &mut down => ended,
         }
     };
-    let downstream = async move {
-        let mut acked = 0;
-        loop {
-            let message = tokio::select! {
-                message = incoming.message() => message.map_err(|status| client.explain(&status))?,
-                Some(refusal) = refused.recv() => {
-                    if output.write_all(&refusal).await.is_err() {
-                        return Ok(());
-                    }
-                    continue;
+    let Err(status) = ended else { return Ok(()) };
+    let lost = client.explain(&status);
+    let refusals = open.borrow_mut().refusals(&lost.message);
+    output.write_all(&refusals).await.ok();
+    output.flush().await.ok();
+    Err(lost)
+}
+
+/// From the editor to the service, until the editor closes its end.
+async fn upstream(
+    lines: &mut LineReader<impl AsyncRead + Unpin>,
+    outgoing: mpsc::Sender<ConnectRequest>,
+    refusals: mpsc::Sender<Bytes>,
+    open: &RefCell<InFlight>,
+) {
+    let mut sent = 0;
+    loop {
+        let frames: Bytes = match lines.next().await {
+            Ok(Block::Lines(block)) => block,
+            Ok(Block::TooLong) => {
+                let text = format!("a line may have {} MiB at most", MAX_FRAME >> 20);
+                refusals.send(Refusal::new(code::INVALID_REQUEST, text).frame(b"null")).await.ok();
+                match lines.skip_line().await {
+                    Ok(true) => continue,
+                    _ => return,
                 }
-            };
-            match message {
+            }
+            Ok(Block::End(rest)) if !rest.is_empty() => [&rest, &b"\n"[..]].concat().into(),
+            Ok(Block::End(_)) | Err(_) => return,
+        };
+        open.borrow_mut().asked(&frames);
+        let count = memchr::memchr_iter(b'\n', &frames).count() as u32;
+        let run = Run { first_seq: sent + 1, count, frames };
+        sent += u64::from(count);
+        let message = ConnectRequest { kind: Some(connect_request::Kind::Run(run)) };
+        if outgoing.send(message).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// From the service to the editor, until the service ends the tunnel or the
+/// editor takes no more.
+async fn downstream(
+    mut incoming: Streaming<ConnectResponse>,
+    mut refused: mpsc::Receiver<Bytes>,
+    acks: mpsc::WeakSender<ConnectRequest>,
+    output: &mut (impl AsyncWrite + Unpin),
+    open: &RefCell<InFlight>,
+) -> Result<(), Status> {
+    let mut acked = 0;
+    loop {
+        let (frames, last) = tokio::select! {
+            message = incoming.message() => match message? {
                 Some(ConnectResponse { kind: Some(connect_response::Kind::Run(run)) }) => {
-                    if output.write_all(&run.frames).await.is_err() || output.flush().await.is_err() {
-                        return Ok(());
-                    }
-                    let seq = run.first_seq + u64::from(run.count) - 1;
-                    if seq - acked >= ACK_EVERY {
-                        acked = seq;
-                        let ack = ConnectRequest { kind: Some(connect_request::Kind::Ack(Ack { seq })) };
-                        // A full queue means that one will follow soon.
-                        acks.upgrade().and_then(|acks| acks.try_send(ack).ok());
-                    }
+                    let last = (run.first_seq + u64::from(run.count)).saturating_sub(1);
+                    (run.frames, last)
                 }
-                Some(_) => {}
+                Some(_) => continue,
                 None => return Ok(()),
-            }
+            },
+            Some(refusal) = refused.recv() => (refusal, acked),
+        };
+        open.borrow_mut().answered(&frames);
+        if output.write_all(&frames).await.is_err() || output.flush().await.is_err() {
+            return Ok(());
         }
-    };
-    tokio::pin!(upstream, downstream);
-    tokio::select! {
-        // The editor closed our stdin: it wants us to go. The service sees the
-        // tunnel half closed and ends it with its last words.
-        () = &mut upstream => timeout(LAST_WORDS, downstream).await.unwrap_or(Ok(())),
-        ended = &mut downstream => ended,
+        if last.saturating_sub(acked) >= ACK_EVERY {
+            acked = last;
+            let ack = ConnectRequest { kind: Some(connect_request::Kind::Ack(Ack { seq: last })) };
+            // A full queue means that another one will follow soon.
+            acks.upgrade().and_then(|acks| acks.try_send(ack).ok());
+        }
     }
 }

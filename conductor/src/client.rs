@@ -138,6 +138,9 @@ impl Client {
         let text = status.message();
         Unreachable::new(match status.code() {
             Code::Unauthenticated => format!("{} refused the token: {text}", self.endpoint),
+            Code::Unknown | Code::Cancelled | Code::Internal => {
+                format!("lost the conductor at {}; is it still running? ({text})", self.endpoint)
+            }
             Code::Unavailable => format!("lost the conductor at {}: {text}", self.endpoint),
             Code::Unimplemented => {
                 format!("{} does not know this call; it may be another version of conductor", self.endpoint)

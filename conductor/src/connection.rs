@@ -83,6 +83,8 @@ pub enum End {
     EditorGone,
     /// The editor broke the tunnel's rules.
     Invalid(String),
+    /// The editor asked for an agent that is not there.
+    NoAgent(String),
     /// The editor sent more than a frame may have.
     TooLarge,
     /// The editor did not take its frames for too long.

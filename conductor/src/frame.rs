@@ -118,6 +118,11 @@ impl Method {
             _ => Self::Other,
         }
     }
+
+    /// Whether an agent's request of this method is void without a session.
+    pub fn needs_session(self) -> bool {
+        matches!(self, Self::RequestPermission | Self::FsRead | Self::FsWrite | Self::Terminal)
+    }
 }
 
 /// What a look at the envelope found.
@@ -137,6 +142,8 @@ pub struct Peek {
     pub outcome: Span,
     /// `sessionId` in params, result or `error.data`, with quotes.
     pub session: Span,
+    /// `result.stopReason`, with quotes.
+    pub stop_reason: Span,
     /// `params.requestId`.
     pub request_id: Span,
     /// `params.update.sessionUpdate`, with quotes.

@@ -250,6 +250,7 @@ impl Session {
             }
             self.serve(input, output).await;
         }
+        self.answer_rest();
         self.flush_editor().await;
         self.leave();
         self.link.events.send(SessionEvent::Ended(self.link.slot)).await.ok();
@@ -383,6 +384,21 @@ impl Session {
                     }
                 }
             }
+        }
+    }
+
+    /// Whatever the editor still waits for: the connection is ending.
+    fn answer_rest(&mut self) {
+        let refusal =
+            Refusal::new(code::AGENT_ENDED, "the connection to the service has ended; connect again");
+        for request in self.requests.drain(|request| !request.editor_id.is_empty()) {
+            self.send_editor(match request.purpose {
+                Purpose::Prompt => acp::result(&request.editor_id, acp::CANCELLED_TURN),
+                _ => refusal.frame(&request.editor_id),
+            });
+        }
+        for queued in std::mem::take(&mut self.queued) {
+            self.send_editor(acp::result(queued.get(queued.peek().id), acp::CANCELLED_TURN));
         }
     }
 

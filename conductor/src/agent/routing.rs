@@ -176,6 +176,7 @@ impl Routing {
                 Some(id) if self.slots.contains_key(&id.slot) => Way::To(id.slot),
                 _ => Way::Nowhere,
             },
+            Kind::Request if peek.method.needs_session() => Way::Nowhere,
             Kind::Request => match self.only_slot() {
                 Some(slot) => Way::To(slot),
                 None => Way::Nowhere,

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::Connection;
 use crate::{
     acp::{Refusal, code},
-    frame::{Frame, Kind, Run, splice},
+    frame::{Frame, Kind, Method, Run, splice},
     pending::WireId,
     pool::{Key, Pool},
     queue,
@@ -28,17 +28,24 @@ impl Connection {
             let id = frame.copy(frame.peek().id);
             match timeout(TIMEOUT, ask(pool, key, &frame)).await {
                 Ok(Ok(answer)) => answer,
-                Ok(Err(why)) => Refusal::new(code::AGENT_ENDED, why).frame(&id),
+                Ok(Err(refusal)) => refusal.frame(&id),
                 Err(_) => Refusal::new(code::INTERNAL, "the agent did not answer in time").frame(&id),
             }
         });
     }
 }
 
-async fn ask(pool: Pool, key: Key, frame: &Frame) -> Result<Bytes, String> {
-    let lease = pool.lease(key).await.map_err(|why| why.to_string())?;
+async fn ask(pool: Pool, key: Key, frame: &Frame) -> Result<Bytes, Refusal> {
+    let ended = |why: String| Refusal::new(code::AGENT_ENDED, why);
+    let lease = pool.lease(key).await.map_err(|why| ended(why.to_string()))?;
     let process = Arc::clone(&lease.process);
-    let Some(mut place) = process.attach(None).await else { return Err(process.exited().await.to_string()) };
+    if frame.peek().method == Method::Logout && !process.hello.can_logout() {
+        let text = format!("agent `{}` does not offer logout", process.agent);
+        return Err(Refusal::new(code::METHOD_NOT_FOUND, text));
+    }
+    let Some(mut place) = process.attach(None).await else {
+        return Err(ended(process.exited().await.to_string()));
+    };
     let id = WireId { slot: place.slot, number: 1 }.to_string();
     let mut line = BytesMut::new();
     splice(&mut line, frame.bytes(), [(frame.peek().id, id.as_bytes())]);
@@ -53,7 +60,7 @@ async fn ask(pool: Pool, key: Key, frame: &Frame) -> Result<Bytes, String> {
             return Ok(line.freeze());
         }
     }
-    Err(process.exited().await.to_string())
+    Err(ended(process.exited().await.to_string()))
 }
 
 /// Finds the answer; whatever the agent asks meanwhile has no session that

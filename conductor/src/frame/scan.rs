@@ -88,7 +88,7 @@ pub(super) fn peek_utf8(line: &[u8]) -> Result<Peek, Fault> {
                 seen.once(Seen::OUTCOME)?;
                 has_result = true;
                 let start = scan.at;
-                scan.find(1, b"sessionId", &mut peek.session, &mut seen, Seen::SESSION)?;
+                scan.result(&mut peek, &mut seen)?;
                 peek.outcome = scan.since(start);
             }
             b"error" => {
@@ -141,6 +141,7 @@ impl Seen {
     const UPDATE_KIND: u16 = 128;
     const DATA: u16 = 256;
     const MCP: u16 = 512;
+    const STOP: u16 = 1024;
 
     fn once(&mut self, key: u16) -> Result<(), Fault> {
         if self.0 & key != 0 {
@@ -251,6 +252,25 @@ impl<'a> Scan<'a> {
             b"mcpServers" => {
                 seen.once(Seen::MCP)?;
                 peek.mcp_servers = scan.value(2)?;
+                Ok(())
+            }
+            _ => scan.skip(2),
+        })
+    }
+
+    fn result(&mut self, peek: &mut Peek, seen: &mut Seen) -> Result<(), Fault> {
+        if self.byte() != Some(b'{') {
+            return self.skip(1);
+        }
+        self.object(1, |scan, key| match key {
+            b"sessionId" => {
+                seen.once(Seen::SESSION)?;
+                peek.session = scan.value(2)?;
+                Ok(())
+            }
+            b"stopReason" => {
+                seen.once(Seen::STOP)?;
+                peek.stop_reason = scan.value(2)?;
                 Ok(())
             }
             _ => scan.skip(2),

@@ -7,7 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use crate::{
     connection::{self, End, Greeting, Hub},
-    frame::MAX_FRAME,
+    frame::{self, MAX_FRAME},
     identity::Caller,
     proto::{
         Ack, ConnectRequest, ConnectResponse, Hello, Run, Welcome, acp_server::Acp, connect_request,
@@ -67,59 +67,73 @@ impl Acp for Tunnel {
         }
         let caller = request.extensions().get::<Caller>().cloned();
         let caller = caller.ok_or_else(|| Status::internal("a call without a caller"))?;
-        let mut messages = request.into_inner();
-        let first = timeout(HELLO_TIMEOUT, messages.message()).await;
-        let first = first.map_err(|_| Status::deadline_exceeded("no hello came"))??;
-        let Some(ConnectRequest { kind: Some(connect_request::Kind::Hello(hello)) }) = first else {
-            return Err(Status::invalid_argument("the first message must be hello"));
-        };
-        self.check(&hello)?;
-
+        let messages = request.into_inner();
         let id = Uuid::now_v7();
         let span = info_span!("connection", connection.id = %id, user = %caller.user);
         let (out, packets) = queue::queue(OUT_PACKETS, OUT_BYTES);
         let (ended, end) = oneshot::channel();
-        let taken = Arc::new(AtomicU64::new(0));
-        let inbound = inbound(messages, taken.clone());
-        let hub = self.hub.clone();
-        let client: String = hello.client.chars().filter(|c| !c.is_control()).take(100).collect();
-        let greeting = greeting(hello);
-        let serve = async move {
-            info!(client, "editor connected");
-            let how = connection::serve(hub, caller, greeting, Box::pin(inbound), out).await;
-            info!(?how, "editor disconnected");
-            ended.send(how).ok();
-        };
-        self.hub.tasks.start("connection", serve.instrument(span));
-        let welcome = Welcome {
-            connection_id: id.to_string(),
-            server_version: env!("CARGO_PKG_VERSION").into(),
-            max_frame_bytes: MAX_FRAME as u32,
-        };
-        Ok(Response::new(Outbound {
-            welcome: Some(welcome),
-            packets,
-            end: Some(end),
-            sent: 0,
-            taken,
-            acked: 0,
-        }))
+        let (welcome, welcomed) = oneshot::channel();
+        let counts = Arc::new(Counts::default());
+        let serve = serve(self.hub.clone(), caller, id, messages, out, welcome, counts.clone());
+        // The stream opens at once, so that a client may say hello after that.
+        self.hub
+            .tasks
+            .start("connection", async move { ended.send(serve.await).unwrap_or(()) }.instrument(span));
+        Ok(Response::new(Outbound { welcomed: Some(welcomed), packets, end: Some(end), counts, acked: 0 }))
     }
 }
 
-impl Tunnel {
-    fn check(&self, hello: &Hello) -> Result<(), Status> {
-        let config = self.hub.config.borrow();
-        if hello.agent.is_empty() || config.agents.contains_key(&hello.agent) {
-            return Ok(());
-        }
-        let known: Vec<&str> = config.agents.keys().map(String::as_str).collect();
-        Err(Status::not_found(format!(
-            "there is no agent `{}`; there are: {}",
-            hello.agent,
-            known.join(", ")
-        )))
+/// How far the frames of both directions have come.
+#[derive(Debug, Default)]
+struct Counts {
+    sent: AtomicU64,
+    taken: AtomicU64,
+}
+
+async fn serve(
+    hub: Hub,
+    caller: Caller,
+    id: Uuid,
+    mut messages: Streaming<ConnectRequest>,
+    out: queue::Sender<Packet>,
+    welcome: oneshot::Sender<Welcome>,
+    counts: Arc<Counts>,
+) -> End {
+    let first = tokio::select! {
+        first = timeout(HELLO_TIMEOUT, messages.message()) => first,
+        () = hub.closing.cancelled() => return End::Draining,
+    };
+    let hello = match first {
+        Ok(Ok(Some(ConnectRequest { kind: Some(connect_request::Kind::Hello(hello)) }))) => hello,
+        Ok(Ok(Some(_))) => return End::Invalid("the first message must be hello".into()),
+        Ok(Ok(None) | Err(_)) => return End::EditorGone,
+        Err(_) => return End::Invalid(format!("no hello came within {HELLO_TIMEOUT:?}")),
+    };
+    if let Some(unknown) = unknown_agent(&hub, &hello) {
+        return End::NoAgent(unknown);
     }
+    let client: String = hello.client.chars().filter(|c| !c.is_control()).take(100).collect();
+    info!(client, "editor connected");
+    let said = Welcome {
+        connection_id: id.to_string(),
+        server_version: env!("CARGO_PKG_VERSION").into(),
+        max_frame_bytes: MAX_FRAME as u32,
+    };
+    welcome.send(said).ok();
+    let inbound = Box::pin(inbound(messages, counts));
+    let how = connection::serve(hub, caller, greeting(hello), inbound, out).await;
+    info!(?how, "editor disconnected");
+    how
+}
+
+fn unknown_agent(hub: &Hub, hello: &Hello) -> Option<String> {
+    let config = hub.config.borrow();
+    if hello.agent.is_empty() || config.agents.contains_key(&hello.agent) {
+        return None;
+    }
+    let known: Vec<&str> = config.agents.keys().map(String::as_str).collect();
+    let asked = frame::escape(hello.agent.as_bytes(), 100);
+    Some(format!("there is no agent `{asked}`; there are: {}", known.join(", ")))
 }
 
 fn greeting(hello: Hello) -> Greeting {
@@ -134,12 +148,18 @@ fn greeting(hello: Hello) -> Greeting {
 /// The blocks an editor sends, with the tunnel's rules checked.
 fn inbound(
     messages: Streaming<ConnectRequest>,
-    taken: Arc<AtomicU64>,
+    counts: Arc<Counts>,
 ) -> impl Stream<Item = Result<Bytes, End>> {
     messages.filter_map(move |message| {
         let item = match message {
-            Ok(ConnectRequest { kind: Some(connect_request::Kind::Run(run)) }) => Some(accept(run, &taken)),
-            Ok(ConnectRequest { kind: Some(connect_request::Kind::Ack(_)) }) => None,
+            Ok(ConnectRequest { kind: Some(connect_request::Kind::Run(run)) }) => {
+                Some(accept(run, &counts.taken))
+            }
+            Ok(ConnectRequest { kind: Some(connect_request::Kind::Ack(ack)) }) => {
+                let sent = counts.sent.load(Ordering::Relaxed);
+                let text = || format!("frame {} is acknowledged, but only {sent} were sent", ack.seq);
+                (ack.seq > sent).then(|| Err(End::Invalid(text())))
+            }
             Ok(ConnectRequest { kind: Some(connect_request::Kind::Hello(_)) }) => {
                 Some(Err(End::Invalid("hello may come only once".into())))
             }
@@ -169,11 +189,10 @@ fn accept(run: Run, taken: &AtomicU64) -> Result<Bytes, End> {
 
 /// What an editor receives.
 pub(super) struct Outbound {
-    welcome: Option<Welcome>,
+    welcomed: Option<oneshot::Receiver<Welcome>>,
     packets: queue::Receiver<Packet>,
     end: Option<oneshot::Receiver<End>>,
-    sent: u64,
-    taken: Arc<AtomicU64>,
+    counts: Arc<Counts>,
     acked: u64,
 }
 
@@ -182,38 +201,29 @@ impl Stream for Outbound {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let message = |kind| Poll::Ready(Some(Ok(ConnectResponse { kind: Some(kind) })));
-        if let Some(welcome) = self.welcome.take() {
-            return message(connect_response::Kind::Welcome(welcome));
+        if let Some(welcomed) = self.welcomed.as_mut() {
+            let welcome = ready!(Pin::new(welcomed).poll(cx));
+            self.welcomed = None;
+            // No welcome means that the connection has ended; the reason
+            // follows below.
+            if let Ok(welcome) = welcome {
+                return message(connect_response::Kind::Welcome(welcome));
+            }
         }
-        let taken = self.taken.load(Ordering::Relaxed);
+        let taken = self.counts.taken.load(Ordering::Relaxed);
         if taken - self.acked >= ACK_EVERY {
             self.acked = taken;
             return message(connect_response::Kind::Ack(Ack { seq: taken }));
         }
-        match self.packets.poll_recv(cx) {
-            Poll::Ready(Some(packet)) => {
-                let first_seq = self.sent + 1;
-                self.sent += u64::from(packet.count);
-                message(connect_response::Kind::Run(Run {
-                    first_seq,
-                    count: packet.count,
-                    frames: packet.frames,
-                }))
-            }
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(None) => {
-                let Some(end) = self.end.as_mut() else { return Poll::Ready(None) };
-                let how = match Pin::new(end).poll(cx) {
-                    Poll::Pending => return Poll::Pending,
-                    Poll::Ready(how) => how,
-                };
-                self.end = None;
-                match status(how.ok()) {
-                    Some(status) => Poll::Ready(Some(Err(status))),
-                    None => Poll::Ready(None),
-                }
-            }
+        if let Some(packet) = ready!(self.packets.poll_recv(cx)) {
+            let first_seq = 1 + self.counts.sent.fetch_add(u64::from(packet.count), Ordering::Relaxed);
+            let run = Run { first_seq, count: packet.count, frames: packet.frames };
+            return message(connect_response::Kind::Run(run));
         }
+        let Some(end) = self.end.as_mut() else { return Poll::Ready(None) };
+        let how = ready!(Pin::new(end).poll(cx));
+        self.end = None;
+        Poll::Ready(status(how.ok()).map(Err))
     }
 }
 
@@ -221,6 +231,7 @@ fn status(end: Option<End>) -> Option<Status> {
     match end {
         Some(End::EditorGone) => None,
         Some(End::Invalid(why)) => Some(Status::invalid_argument(why)),
+        Some(End::NoAgent(which)) => Some(Status::not_found(which)),
         Some(End::TooLarge) => {
             let text = format!("a frame may have {} MiB at most", MAX_FRAME >> 20);
             Some(Status::resource_exhausted(text))

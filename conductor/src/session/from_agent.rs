@@ -85,11 +85,12 @@ impl Session {
         }
     }
 
-    /// Copies a frame to the editor with our session id and the given edits.
-    fn pass(&mut self, frame: &Frame, id: Span, new_id: &[u8], request_id: Span, new_request_id: &[u8]) {
+    /// Copies a frame to the editor with our session id, another id, and one
+    /// more edit.
+    fn pass(&mut self, frame: &Frame, id: Span, new_id: &[u8], span: Span, with: &[u8]) {
         let mut out = BytesMut::new();
         let session = frame.peek().session;
-        splice(&mut out, frame.bytes(), [(id, new_id), (session, &self.name), (request_id, new_request_id)]);
+        splice(&mut out, frame.bytes(), [(id, new_id), (session, &self.name), (span, with)]);
         self.send_editor(out.freeze());
     }
 
@@ -105,10 +106,14 @@ impl Session {
             Purpose::Prompt => {
                 let cancelled = self.turn.take().is_some_and(|turn| turn.cancelled.is_some());
                 self.router.turn_ended();
-                if cancelled && peek.kind == Kind::Error {
-                    self.send_editor(acp::result(&request.editor_id, acp::CANCELLED_TURN));
-                } else {
-                    self.pass(frame, peek.id, &request.editor_id, Span::default(), &[]);
+                match (cancelled, peek.stop_reason.is_some()) {
+                    (false, _) => self.pass(frame, peek.id, &request.editor_id, Span::default(), &[]),
+                    // Some agents say "end_turn" of a turn that was cancelled.
+                    (true, true) => {
+                        self.pass(frame, peek.id, &request.editor_id, peek.stop_reason, b"\"cancelled\"")
+                    }
+                    // Others answer with an error.
+                    (true, false) => self.send_editor(acp::result(&request.editor_id, acp::CANCELLED_TURN)),
                 }
                 self.next_turn();
             }

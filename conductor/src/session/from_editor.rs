@@ -133,19 +133,7 @@ impl Session {
 
     /// `session/close` is ours to answer; the agent is told on the way out.
     fn close(&mut self, frame: &Frame) {
-        for queued in std::mem::take(&mut self.queued) {
-            self.send_editor(acp::result(queued.get(queued.peek().id), acp::CANCELLED_TURN));
-        }
-        if let Some(turn) = &self.turn {
-            let number = turn.number;
-            if let Some(request) = self.requests.complete(number) {
-                self.send_editor(acp::result(&request.editor_id, acp::CANCELLED_TURN));
-            }
-        }
-        let refusal = acp::Refusal::new(code::CANCELLED, "the session was closed");
-        for request in self.requests.drain(|request| !request.editor_id.is_empty()) {
-            self.send_editor(refusal.frame(&request.editor_id));
-        }
+        self.answer_rest();
         self.send_editor(acp::result(frame.get(frame.peek().id), b"{}"));
         self.ended = true;
     }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use tonic::Status;
+use tonic::{Code, Status};
 
 use super::{
     table::Table,
@@ -135,7 +135,13 @@ async fn restart(
 ) -> Result<(), String> {
     let client = Client::connect(global, endpoint).await.map_err(|error| error.message)?;
     let request = RestartAgentRequest { name: name.to_string(), force };
-    let done = client.agents().restart(request).await.map_err(|status| client.explain(&status).message)?;
+    let done = client.agents().restart(request).await.map_err(|status| {
+        let message = client.explain(&status).message;
+        match status.code() {
+            Code::NotFound => format!("{message}; `conductor agents` lists those there are"),
+            _ => message,
+        }
+    })?;
     let done = done.into_inner();
     print(&if json {
         let done =
@@ -203,7 +209,7 @@ fn processes(agent: &Agent, style: Style) -> String {
     table.row(["PID", "STATE", "AGE", "SESSIONS", "CWD"]);
     for process in &agent.processes {
         table.row([
-            process.pid.to_string(),
+            if process.pid == 0 { "-".to_string() } else { process.pid.to_string() },
             process_state(process).to_string(),
             age(process.age_ms),
             process.sessions.to_string(),

@@ -201,14 +201,13 @@ fn explain(error: &Value) -> Failure {
             "\nThe agent wants a login; log in with the agent's own program on the service's host.",
         );
     }
-    match &error["data"] {
-        Value::Null => {}
-        Value::String(data) => {
-            text.push_str(&format!("\ndetails: {}", frame::escape(data.as_bytes(), SHOWN_DATA)))
-        }
-        data => {
-            text.push_str(&format!("\ndetails: {}", frame::escape(data.to_string().as_bytes(), SHOWN_DATA)))
-        }
+    let data = match &error["data"] {
+        Value::Null => String::new(),
+        Value::String(data) => data.clone(),
+        data => data.to_string(),
+    };
+    if !data.is_empty() {
+        text.push_str(&format!("\ndetails: {}", frame::escape(data.as_bytes(), SHOWN_DATA)));
     }
     Failure::Answered(text)
 }

@@ -172,7 +172,7 @@ impl<'a> Turn<'a> {
                 });
             }
             Heard::Told { method, params } if method == "session/update" => {
-                self.update(&params["update"]).await
+                self.update(&params["update"]).await;
             }
             Heard::Told { method, params } if method == "$/cancel_request" => {
                 self.withdraw(&params["requestId"]).await;

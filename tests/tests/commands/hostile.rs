@@ -24,7 +24,7 @@ done
 "#;
 
 /// A service whose agent `odd` does this with a prompt.
-fn service(turn: &str) -> (Service, tempfile::TempDir) {
+pub fn service(turn: &str) -> (Service, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let script = directory.path().join("agent.sh");
     std::fs::write(&script, AGENT.replace("TURN", turn)).unwrap();

@@ -136,7 +136,7 @@ fn a_lost_service_is_an_error() {
     let done = finish(prompt, "");
     assert_eq!(done.code, Some(1));
     assert!(
-        done.stderr.starts_with("conductor prompt: ") && done.stderr.contains("conductor at"),
+        done.stderr.starts_with("conductor prompt: ") && done.stderr.contains("lost the conductor at"),
         "{done:?}"
     );
 }

@@ -1,12 +1,14 @@
 //! A real service with a state directory of its own, and the commands run against it.
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
@@ -116,7 +118,6 @@ impl Service {
 impl Drop for Service {
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
-            // What is left after this is a failure of other tests' making.
             signal(&self.child, Signal::SIGTERM);
             self.child.wait().ok();
         }
@@ -148,15 +149,20 @@ pub fn finish(mut child: Child, stdin: &str) -> Done {
     }
     let stderr = child.stderr.take().map(gather);
     let stdout = child.stdout.take().map(gather);
-    let text = |stream: Option<Receiver<String>>| {
-        stream.map(|all| all.recv_timeout(PATIENCE).expect("the command does not end")).unwrap_or_default()
+    let mut text = |stream: Option<Receiver<String>>| {
+        let Some(all) = stream else { return String::new() };
+        all.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+            child.kill().ok();
+            child.wait().ok();
+            panic!("the command does not end")
+        })
     };
     let (stdout, stderr) = (text(stdout), text(stderr));
     Done { code: child.wait().unwrap().code(), stdout, stderr }
 }
 
 /// All that a stream has to say, once it has ended.
-pub fn gather(mut stream: impl std::io::Read + Send + 'static) -> Receiver<String> {
+pub fn gather(mut stream: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, all) = sync_channel(1);
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
@@ -182,10 +188,13 @@ pub fn lines(stream: ChildStdout) -> Receiver<String> {
 }
 
 /// Reads until the stream has said this.
-pub fn read_until(stream: &mut impl std::io::Read, wanted: &str) -> String {
+pub fn read_until(stream: &mut (impl Read + AsFd), wanted: &str) -> String {
     let mut seen = Vec::new();
     let mut byte = [0];
     while !String::from_utf8_lossy(&seen).contains(wanted) {
+        let mut waiting = [PollFd::new(stream.as_fd(), PollFlags::POLLIN)];
+        let came = poll(&mut waiting, PollTimeout::try_from(PATIENCE).unwrap()).unwrap();
+        assert!(came > 0, "waited for {wanted:?}: {}", String::from_utf8_lossy(&seen));
         match stream.read(&mut byte) {
             Ok(1) => seen.push(byte[0]),
             _ => panic!("ended without {wanted:?}: {}", String::from_utf8_lossy(&seen)),

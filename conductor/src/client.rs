@@ -1,7 +1,7 @@
 //! The way from a program on someone's laptop to the service: finding it,
 //! presenting the token, opening the tunnel.
 
-use std::{ffi::OsString, time::Duration};
+use std::{error::Error as _, ffi::OsString, time::Duration};
 
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -136,6 +136,15 @@ impl Client {
     /// Turns a refused call into words.
     pub fn explain(&self, status: &Status) -> Unreachable {
         let text = status.message();
+        // A status that the service sent has no source: this one was made
+        // here, because the connection broke.
+        if let Some(source) = status.source() {
+            let cause = root_cause(source);
+            return Unreachable::new(format!(
+                "lost the conductor at {}: {cause}; see whether it still runs, and try again",
+                self.endpoint
+            ));
+        }
         Unreachable::new(match status.code() {
             Code::Unauthenticated => format!("{} refused the token: {text}", self.endpoint),
             Code::Unknown | Code::Cancelled | Code::Internal => {

@@ -169,8 +169,7 @@ pub struct Tunnel {
 
 fn find(global: &Global, endpoint: &EndpointArgs) -> Result<(String, Token), Unreachable> {
     let say = |error: &dyn std::error::Error| Unreachable::new(error.to_string());
-    let state =
-        StateDir::resolve(global.state_dir.clone(), |name| std::env::var_os(name)).map_err(|e| say(&e))?;
+    let state = StateDir::resolve(global.state_dir.clone(), std::env::var_os).map_err(|e| say(&e))?;
     let url = match &endpoint.endpoint {
         Some(url) if url.contains("://") => url.clone(),
         Some(address) => format!("http://{address}"),

@@ -460,7 +460,7 @@ impl Owner {
     ) -> (Cause, Option<ExitStatus>) {
         let mut routing = Routing::new(self.process.clone(), OUTPUT_RUNS, OUTPUT_BYTES);
         for frame in early {
-            routing.accept(frame.into());
+            routing.accept(&frame.into());
         }
         let mut status = None;
         let mut drain_until: Option<Instant> = None;
@@ -485,11 +485,11 @@ impl Owner {
                     // Any progress restarts the clock of an unfinished line.
                     unfinished_since = None;
                     match block {
-                        Ok(Block::Lines(block)) => routing.accept(self.parse(block)),
+                        Ok(Block::Lines(block)) => routing.accept(&self.parse(block)),
                         Ok(Block::TooLong) => return (Cause::LineTooLong, status),
                         end => {
                             if let Ok(Block::End(rest)) = end && !rest.is_empty() {
-                                routing.accept(self.parse(rest));
+                                routing.accept(&self.parse(rest));
                             }
                             while routing.has_waiting() && !stop.token.is_cancelled() {
                                 tokio::select! {

@@ -71,7 +71,7 @@ pub struct ServeArgs {
 #[derive(Debug, Clone, Args)]
 pub struct EndpointArgs {
     /// Address of the service [default: the one in the state directory]
-    #[arg(long, value_name = "URL", env = "CONDUCTOR_ENDPOINT")]
+    #[arg(long, global = true, value_name = "URL", env = "CONDUCTOR_ENDPOINT")]
     pub endpoint: Option<String>,
 }
 
@@ -126,7 +126,6 @@ pub struct PromptArgs {
 
 /// What to do with the agents.
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
 pub struct AgentsArgs {
     /// Restart, instead of listing.
     #[command(subcommand)]

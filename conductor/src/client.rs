@@ -1,7 +1,7 @@
 //! The way from a program on someone's laptop to the service: finding it,
 //! presenting the token, opening the tunnel.
 
-use std::{ffi::OsString, time::Duration};
+use std::{error::Error as _, ffi::OsString, time::Duration};
 
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -136,6 +136,15 @@ impl Client {
     /// Turns a refused call into words.
     pub fn explain(&self, status: &Status) -> Unreachable {
         let text = status.message();
+        // A status that the service sent has no source: this one was made
+        // here, because the connection broke.
+        if let Some(source) = status.source() {
+            let cause = root_cause(source);
+            return Unreachable::new(format!(
+                "lost the conductor at {}: {cause}; see whether it still runs, and try again",
+                self.endpoint
+            ));
+        }
         Unreachable::new(match status.code() {
             Code::Unauthenticated => format!("{} refused the token: {text}", self.endpoint),
             Code::Unknown | Code::Cancelled | Code::Internal => {
@@ -160,8 +169,7 @@ pub struct Tunnel {
 
 fn find(global: &Global, endpoint: &EndpointArgs) -> Result<(String, Token), Unreachable> {
     let say = |error: &dyn std::error::Error| Unreachable::new(error.to_string());
-    let state =
-        StateDir::resolve(global.state_dir.clone(), |name| std::env::var_os(name)).map_err(|e| say(&e))?;
+    let state = StateDir::resolve(global.state_dir.clone(), std::env::var_os).map_err(|e| say(&e))?;
     let url = match &endpoint.endpoint {
         Some(url) if url.contains("://") => url.clone(),
         Some(address) => format!("http://{address}"),

@@ -1,30 +1,43 @@
-//! conductor
-pub mod acp;
-pub mod agent;
-pub mod banner;
-pub mod bridge;
-pub mod cli;
-pub mod client;
-pub mod clock;
-pub mod commands;
-pub mod config;
-pub mod connection;
-pub mod demo;
-pub mod frame;
-pub mod grpc;
-pub mod guard;
-pub mod identity;
-pub mod pending;
-pub mod pool;
-pub mod queue;
-pub mod router;
-pub mod serve;
-pub mod session;
-pub mod state;
-pub mod tasks;
-pub mod telemetry;
-/// Generated from `proto/`.
-#[allow(missing_docs)]
+#![doc = include_str!("../ARCHITECTURE.md")]
+
+// What a line is. No I/O.
+pub mod frame; // a frame as bytes with the positions we route by
+pub mod pending; // requests in flight and their ids on the wire
+pub mod queue; // a queue bounded in items and bytes
+pub mod acp; // what the conductor itself says
+
+// What the service knows and trusts.
+pub mod config; // defaults + agents.toml + CONDUCTOR_*, immutable once checked
+pub mod state; // the state directory: lock, token, endpoint
+pub mod identity; // who is calling
+
+// Agents and their processes.
+pub mod tasks; // the one place that starts tasks
+pub mod guard; // the small parent of every agent process
+pub mod agent; // one process from spawn to exit record
+pub mod pool; // warm, lease, restart, quarantine
+
+// Editors and their sessions.
+pub mod router; // session id → where it is bound; the only lock
+pub mod session; // one conversation, both directions
+pub mod connection; // one editor: handshake, sessions, ids
+pub mod grpc; // proto ↔ our types
+pub mod serve; // build bottom-up, wait, drain top-down
+
+// On people's machines.
+pub mod client; // finding the service and presenting the token
+pub mod bridge; // `conductor connect`
+pub mod commands; // `conductor prompt`, `conductor agents`
+pub mod demo; // the built-in agent without a model
+
+// The program's face.
+pub mod cli; // every flag and help text, as data
+pub mod banner; // what `serve` prints when it is ready
+pub mod telemetry; // logging
+pub mod clock; // times for people and machines
+
+/// Generated from `proto/conductor/v1`; documented there, field by field.
+#[allow(missing_docs, reason = "the documentation of generated code is in the protos")]
 pub mod proto {
     tonic::include_proto!("conductor.v1");
     /// The descriptors that reflection serves.

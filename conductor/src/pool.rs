@@ -1,7 +1,7 @@
 //! The supervised pool: processes are started ahead, leased by key, replaced
 //! when they crash and quarantined when they crash too often.
 //!
-//! [`Pool`] is a cheap handle; one task ([`keeper`]) owns all state and is fed
+//! [`Pool`] is a cheap handle; one task (`keeper`) owns all state and is fed
 //! by a bounded queue.
 
 mod keeper;
@@ -162,7 +162,7 @@ enum Ask {
 
 impl Pool {
     /// Starts the pool. Agents with an isolated home have it beneath `homes`.
-    pub fn start(config: Arc<Config>, homes: PathBuf, tasks: &Tasks) -> Self {
+    pub fn start(config: &Arc<Config>, homes: PathBuf, tasks: &Tasks) -> Self {
         let (asks, asked) = mpsc::channel(ASKS);
         let (publish, status) = watch::channel(Arc::default());
         let keeper = keeper::Keeper::new(config, homes, tasks.clone(), publish);

@@ -82,7 +82,7 @@ fn check_policy(path: &PathBuf) -> Result<(), String> {
 
 async fn serve(global: &Global, args: &ServeArgs, loaded: Loaded) -> Result<(), String> {
     let mut signals = Signals::new().map_err(|error| format!("cannot listen for signals: {error}"))?;
-    let state = StateDir::resolve(global.state_dir.clone(), |name| std::env::var_os(name));
+    let state = StateDir::resolve(global.state_dir.clone(), std::env::var_os);
     let state = state.and_then(|dir| dir.open_for_service()).map_err(|error| error.to_string())?;
     let config = Arc::new(loaded.config);
     let listener = bind(args.listen.unwrap_or(config.service.listen)).await?;
@@ -91,7 +91,7 @@ async fn serve(global: &Global, args: &ServeArgs, loaded: Loaded) -> Result<(), 
 
     let tasks = Tasks::default();
     let (publish, configured) = watch::channel(config.clone());
-    let pool = Pool::start(config.clone(), state.path().join("homes"), &tasks);
+    let pool = Pool::start(&config, state.path().join("homes"), &tasks);
     let hub = Hub {
         pool: pool.clone(),
         router: Router::default(),

@@ -54,7 +54,7 @@ mod tests {
         let tasks = Tasks::default();
         let (tx, rx) = tokio::sync::oneshot::channel();
         tasks.start("bad", async { panic!("on purpose") });
-        tasks.start("good", async move { drop(tx.send(7)) });
+        tasks.start("good", async move { tx.send(7).unwrap_or_default() });
         assert_eq!(rx.await, Ok(7));
         tasks.ended().await;
         assert_eq!(tasks.running(), 0);

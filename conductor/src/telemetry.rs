@@ -10,7 +10,10 @@ pub fn start(filter: Option<&str>) {
     let directives = filter.unwrap_or("info");
     // A filter that makes no sense must not silence the service.
     let filter = EnvFilter::try_new(directives).unwrap_or_else(|_| EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
+    // A reader of the log that goes away must not take the service with it:
+    // reporting a failed write would panic on the same closed stderr.
+    let builder =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).log_internal_errors(false);
     let started = if stderr().is_terminal() {
         builder.compact().try_init()
     } else {

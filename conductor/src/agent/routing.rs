@@ -126,7 +126,7 @@ impl Routing {
     }
 
     /// Takes a run from the agent and sends it on as far as there is room.
-    pub(super) fn accept(&mut self, run: Run) {
+    pub(super) fn accept(&mut self, run: &Run) {
         let mut at = 0;
         while at < run.len() {
             let (bytes, peek) = run.at(at);

@@ -121,7 +121,11 @@ fn parse(text: &str) -> Option<Pid> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+#[allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests fail by panicking and wait for their processes"
+)]
 mod tests {
     use std::process::{Command, Stdio};
 

@@ -104,7 +104,7 @@ impl Member {
 
 impl Keeper {
     pub(super) fn new(
-        config: Arc<Config>,
+        config: &Arc<Config>,
         homes: PathBuf,
         tasks: Tasks,
         publish: watch::Sender<Arc<Vec<AgentStatus>>>,
@@ -123,7 +123,7 @@ impl Keeper {
             reported: Some(reported),
             stopping: false,
         };
-        keeper.apply(&config);
+        keeper.apply(config);
         keeper
     }
 
@@ -324,7 +324,7 @@ impl Keeper {
                         if self.stopping {
                             process.stop(Cause::Asked("the service is stopping"));
                         }
-                        kind.welcome(id, key, process, stamp, &self.released);
+                        kind.welcome(id, &key, process, stamp, &self.released);
                     }
                     Err(exit) => {
                         kind.crashed(&exit);
@@ -460,7 +460,7 @@ impl Kind {
     fn welcome(
         &mut self,
         id: Uuid,
-        key: Key,
+        key: &Key,
         process: Arc<Process>,
         stamp: Option<Stamp>,
         released: &Arc<Notify>,

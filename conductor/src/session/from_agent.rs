@@ -22,6 +22,7 @@ const HISTORY: &[&[u8]] = &[
 ];
 
 impl Session {
+    #[allow(clippy::wrong_self_convention, reason = "named for where the frames come from")]
     pub(super) fn from_agent(&mut self, run: &Run) {
         let mut out = BytesMut::with_capacity(run.size() + run.len() * 40);
         let mut count = 0;

@@ -11,6 +11,7 @@ use crate::{
 };
 
 impl Session {
+    #[allow(clippy::wrong_self_convention, reason = "named for where the frames come from")]
     pub(super) fn from_editor(&mut self, frame: &Frame) {
         let peek = frame.peek();
         match peek.kind {

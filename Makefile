@@ -1,0 +1,63 @@
+# Everything a developer and CI run. `make` alone lists the targets.
+
+CARGO ?= cargo
+.DEFAULT_GOAL := help
+
+.PHONY: help build test check fmt-check clippy doc deny bench lab soak
+
+help: ## List the targets
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# The tests run the real program and real agents, so those are built first, by
+# name: a test run builds only what the test itself links.
+build: ## Build the program and the tests' own programs (debug)
+	$(CARGO) build --workspace --bins
+
+test: build ## Run every test of the workspace
+	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
+		set -x; $(CARGO) nextest run --workspace && $(CARGO) test --workspace --doc; \
+	else \
+		set -x; $(CARGO) test --workspace; \
+	fi
+
+check: fmt-check clippy doc deny ## Check format, lints, docs and dependencies; warnings are errors
+
+fmt-check:
+	$(CARGO) fmt --all --check
+
+clippy:
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+doc:
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items
+
+# The advisories live in a repository of their own, which not every machine can
+# reach; the rest of the check needs no network.
+deny:
+	@if ! $(CARGO) deny --version >/dev/null 2>&1; then \
+		echo "make deny: SKIPPED, cargo-deny is not installed (cargo install --locked cargo-deny)"; \
+	else \
+		set -ex; \
+		$(CARGO) deny --log-level error check bans licenses sources; \
+		if $(CARGO) deny --log-level off fetch db; then \
+			$(CARGO) deny check --disable-fetch advisories; \
+		else \
+			echo "make deny: advisories SKIPPED, their database cannot be fetched"; \
+		fi; \
+	fi
+
+bench: ## Measure the conductor against the same agent spawned directly
+	$(CARGO) run --release --package conductor-tests --bin bench
+
+# One green run proves little about races: this runs every test again and again
+# and stops at the first failure.
+ROUNDS ?= 10
+soak: build ## Run every test ROUNDS times (default 10), stop at the first failure
+	@for round in $$(seq $(ROUNDS)); do \
+		echo "make soak: round $$round of $(ROUNDS)"; \
+		$(MAKE) --no-print-directory test || exit 1; \
+	done
+
+# Fails, because a target that does nothing must not look like one that passed.
+lab: ## (comes with a later version) Try real agents and editors
+	@echo "make lab: there is no lab in this version; it comes with a later one" >&2; exit 1

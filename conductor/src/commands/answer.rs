@@ -1,0 +1,123 @@
+//! The agent's answer on stdout: its text, all of it, and nothing else.
+
+use std::io;
+
+use serde_json::Value;
+use tokio::io::{AsyncWriteExt as _, Stdout};
+
+use super::terminal::clean;
+
+/// Text is written at the latest when so much of it waits.
+const ENOUGH: usize = 64 << 10;
+
+/// Collects the text and writes it.
+#[derive(Debug)]
+pub(super) struct Answer {
+    out: Stdout,
+    text: Text,
+}
+
+impl Answer {
+    pub(super) fn new() -> Self {
+        Self { out: tokio::io::stdout(), text: Text::default() }
+    }
+
+    /// Takes a piece of the answer.
+    pub(super) fn add(&mut self, text: &str, message: Option<&Value>) {
+        self.text.add(text, message);
+    }
+
+    /// What comes next is said in a new breath.
+    pub(super) fn pause(&mut self) {
+        self.text.paused = true;
+    }
+
+    /// Whether text should be written before more is taken.
+    pub(super) fn is_full(&self) -> bool {
+        self.text.waiting.len() >= ENOUGH
+    }
+
+    /// Whether the cursor of a terminal would stand within a line.
+    pub(super) fn is_within_line(&self) -> bool {
+        self.text.is_within_line
+    }
+
+    /// Writes what waits.
+    pub(super) async fn write(&mut self) -> io::Result<()> {
+        if self.text.waiting.is_empty() {
+            return Ok(());
+        }
+        let text = std::mem::take(&mut self.text.waiting);
+        self.out.write_all(text.as_bytes()).await?;
+        self.out.flush().await
+    }
+
+    /// Writes the rest; the last line is ended if the agent did not do so.
+    pub(super) async fn end(&mut self) -> io::Result<()> {
+        self.text.end_line();
+        self.write().await
+    }
+}
+
+/// The text, without the stream it goes to.
+#[derive(Debug, Default)]
+struct Text {
+    waiting: String,
+    is_within_line: bool,
+    paused: bool,
+    message: Option<Value>,
+}
+
+impl Text {
+    /// Two messages never share a line: their texts were not written to be
+    /// read as one.
+    fn add(&mut self, text: &str, message: Option<&Value>) {
+        let other = message.is_some() && self.message.is_some() && message != self.message.as_ref();
+        if other || std::mem::take(&mut self.paused) {
+            self.end_line();
+        }
+        if let Some(message) = message {
+            self.message = Some(message.clone());
+        }
+        self.waiting.push_str(&clean(text));
+        if let Some(last) = text.chars().last() {
+            self.is_within_line = last != '\n';
+        }
+    }
+
+    fn end_line(&mut self) {
+        if std::mem::take(&mut self.is_within_line) {
+            self.waiting.push('\n');
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_of_one_message_join_and_messages_do_not() {
+        let (one, two) = (Value::from("1"), Value::from("2"));
+        let mut text = Text::default();
+        text.add("a", Some(&one));
+        text.add("b", Some(&one));
+        text.add("c", None);
+        text.add("d\n", Some(&two));
+        text.add("e", Some(&one));
+        text.end_line();
+        text.end_line();
+        assert_eq!(text.waiting, "abc\nd\ne\n");
+    }
+
+    #[test]
+    fn a_pause_ends_the_line_only_if_more_comes() {
+        let mut text = Text::default();
+        text.paused = true;
+        text.add("I look.", None);
+        text.paused = true;
+        text.add("Done.", None);
+        text.paused = true;
+        assert_eq!(text.waiting, "I look.\nDone.");
+    }
+}

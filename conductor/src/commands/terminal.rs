@@ -1,0 +1,152 @@
+//! What the commands know about the terminal they may be started in: whether
+//! it is one, what must not reach it, and how to read a line from it.
+
+use std::{
+    borrow::Cow,
+    ffi::OsString,
+    io::{self, IsTerminal},
+    os::fd::AsFd as _,
+};
+
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::termios::{FlushArg, tcflush},
+    unistd::read,
+};
+
+/// The longest line a terminal hands over at once.
+const LINE_BYTES: usize = 4096;
+
+/// Which decorations an output stream can take.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Style {
+    /// Whether somebody is looking.
+    pub(super) is_terminal: bool,
+    /// Whether colours are welcome.
+    colour: bool,
+}
+
+impl Style {
+    /// The style for a stream of this process.
+    pub(super) fn of(stream: &impl IsTerminal) -> Self {
+        Self::decide(stream.is_terminal(), |name| std::env::var_os(name))
+    }
+
+    fn decide(is_terminal: bool, env: impl Fn(&str) -> Option<OsString>) -> Self {
+        let unwanted = env("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let unable = env("TERM").is_some_and(|value| value == "dumb");
+        Self { is_terminal, colour: is_terminal && !unwanted && !unable }
+    }
+
+    /// Whether dimmed text can be told from other text.
+    pub(super) fn can_dim(self) -> bool {
+        self.colour
+    }
+
+    /// Text of less weight.
+    pub(super) fn dim(self, text: &str) -> Cow<'_, str> {
+        self.paint("2", text)
+    }
+
+    /// Text of more weight.
+    pub(super) fn bold(self, text: &str) -> Cow<'_, str> {
+        self.paint("1", text)
+    }
+
+    fn paint<'a>(self, code: &str, text: &'a str) -> Cow<'a, str> {
+        if self.colour && !text.is_empty() {
+            format!("\x1b[{code}m{text}\x1b[0m").into()
+        } else {
+            text.into()
+        }
+    }
+}
+
+/// Text of several lines from someone who may mean harm: newlines and tabs
+/// stay, characters that steer a terminal or reverse the order of what it
+/// shows do not.
+pub(super) fn clean(text: &str) -> Cow<'_, str> {
+    let harmful = |c: char| {
+        (c.is_control() && c != '\n' && c != '\t')
+            || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if !text.contains(harmful) {
+        return text.into();
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if harmful(c) {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+    }
+    out.into()
+}
+
+/// Throws away what was typed before the question was asked: it cannot have
+/// been meant as the answer.
+pub(super) fn forget_typed() {
+    // A stdin that cannot do this has nothing typed to forget.
+    tcflush(io::stdin(), FlushArg::TCIFLUSH).ok();
+}
+
+/// The next line that is typed on stdin, which is a terminal; `None` at its
+/// end. Safe to drop at any time: what was typed stays with the terminal.
+///
+/// Tokio's own stdin would keep a thread reading after the question is
+/// withdrawn, and what it read would answer the next one. Making the terminal
+/// non-blocking would change it for the shell, too. So a thread waits, and
+/// nothing is read before somebody is there to take it.
+pub(super) async fn read_line() -> io::Result<Option<String>> {
+    loop {
+        // Dropped with this future, which wakes the thread.
+        let (gone, _here) = io::pipe()?;
+        tokio::task::spawn_blocking(move || wait(&gone)).await.map_err(io::Error::other)??;
+        let stdin = io::stdin();
+        let mut waiting = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+        if poll(&mut waiting, PollTimeout::ZERO)? > 0 {
+            let mut line = [0; LINE_BYTES];
+            let length = read(stdin.as_fd(), &mut line)?;
+            return Ok((length > 0).then(|| String::from_utf8_lossy(&line[..length]).into_owned()));
+        }
+    }
+}
+
+/// Blocks until stdin has something to read or the other end of `gone` closed.
+fn wait(gone: &io::PipeReader) -> io::Result<()> {
+    let stdin = io::stdin();
+    let mut waiting =
+        [PollFd::new(stdin.as_fd(), PollFlags::POLLIN), PollFd::new(gone.as_fd(), PollFlags::POLLIN)];
+    loop {
+        match poll(&mut waiting, PollTimeout::NONE) {
+            Err(Errno::EINTR) => {}
+            polled => return Ok(polled.map(drop)?),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_only_where_they_are_welcome() {
+        let with = |is_terminal, set: &'static [(&str, &str)]| {
+            let env = |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| OsString::from(v));
+            Style::decide(is_terminal, env).dim("x").into_owned()
+        };
+        assert_eq!(with(true, &[]), "\x1b[2mx\x1b[0m");
+        assert_eq!(with(true, &[("NO_COLOR", "")]), "\x1b[2mx\x1b[0m");
+        assert_eq!(with(true, &[("NO_COLOR", "1")]), "x");
+        assert_eq!(with(true, &[("TERM", "dumb")]), "x");
+        assert_eq!(with(false, &[]), "x");
+    }
+
+    #[test]
+    fn cleaning_keeps_text_and_disarms_the_rest() {
+        assert_eq!(clean("a\n\tb é 👩‍👩‍👧"), "a\n\tb é 👩‍👩‍👧");
+        assert_eq!(clean("\x1b[2J\r\u{7}\u{9b}x\u{202e}y"), "\\u{1b}[2J\\r\\u{7}\\u{9b}x\\u{202e}y");
+    }
+}

@@ -1,0 +1,304 @@
+//! One turn of `conductor prompt`: a loop over what can happen in it.
+
+use std::{
+    collections::VecDeque,
+    io::{self, IsTerminal as _, stdout},
+};
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tokio::signal::unix::Signal;
+
+use super::{
+    answer::Answer,
+    conversation::{Conversation, Failure, Heard},
+    notes::{Calls, Notes},
+    permission::{Decision, Question, Stance},
+    terminal,
+};
+use crate::{acp, frame::escape};
+
+/// How many questions may wait for the one that is being answered; more are
+/// rejected.
+const MAX_QUESTIONS: usize = 64;
+
+/// How a turn ended.
+#[derive(Debug)]
+pub(super) enum End {
+    /// The agent gave this stop reason.
+    Stopped(String),
+    /// Somebody pressed Ctrl-C.
+    Interrupted,
+    /// Something went wrong: cause and remedy.
+    Failed(String),
+}
+
+/// A running turn.
+pub(super) struct Turn<'a> {
+    conversation: &'a mut Conversation,
+    interrupts: &'a mut Signal,
+    stance: Stance,
+    session: String,
+    /// Our request whose answer ends the turn.
+    prompt: u64,
+    answer: Answer,
+    notes: Notes,
+    calls: Calls,
+    /// Waiting to be answered; the first one is on the screen.
+    questions: VecDeque<Question>,
+    interrupted: bool,
+    /// Whether the answer and the notes are on the same screen.
+    shared_screen: bool,
+}
+
+impl<'a> Turn<'a> {
+    /// Sends the prompt.
+    pub(super) async fn begin(
+        conversation: &'a mut Conversation,
+        interrupts: &'a mut Signal,
+        stance: Stance,
+        session: String,
+        text: &str,
+    ) -> Result<Self, Failure> {
+        let params = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": text }] });
+        let prompt = conversation.request("session/prompt", &params).await?;
+        let notes = Notes::new();
+        let shared_screen = notes.style().is_terminal && stdout().is_terminal();
+        Ok(Self {
+            conversation,
+            interrupts,
+            stance,
+            session,
+            prompt,
+            answer: Answer::new(),
+            notes,
+            calls: Calls::default(),
+            questions: VecDeque::new(),
+            interrupted: false,
+            shared_screen,
+        })
+    }
+
+    /// Runs it to its end.
+    pub(super) async fn run(mut self) -> End {
+        let end = self.events().await;
+        self.notes.end_thought();
+        match (end, self.answer.end().await) {
+            _ if self.interrupted => End::Interrupted,
+            (End::Stopped(_), Err(error)) => unwritten(&error),
+            (end, _) => end,
+        }
+    }
+
+    async fn events(&mut self) -> End {
+        loop {
+            if (!self.conversation.has_more() || self.answer.is_full())
+                && let Err(error) = self.write().await
+            {
+                // Whoever wanted the answer is gone.
+                self.cancel().await;
+                return unwritten(&error);
+            }
+            tokio::select! {
+                Some(()) = self.interrupts.recv() => self.interrupt().await,
+                heard = self.conversation.next() => match heard {
+                    Ok(heard) => {
+                        if let Some(end) = self.hear(heard).await {
+                            return end;
+                        }
+                    }
+                    Err(lost) => return End::Failed(lost.message),
+                },
+                typed = terminal::read_line(), if !self.questions.is_empty() => self.reply(typed).await,
+            }
+        }
+    }
+
+    /// Writes the answer. A reader that pauses must not keep Ctrl-C from
+    /// reaching the agent.
+    async fn write(&mut self) -> io::Result<()> {
+        let mut asked = false;
+        {
+            let writing = self.answer.write();
+            tokio::pin!(writing);
+            loop {
+                tokio::select! {
+                    written = &mut writing => {
+                        written?;
+                        break;
+                    }
+                    Some(()) = self.interrupts.recv(), if !asked => {
+                        asked = true;
+                        let params = json!({ "sessionId": self.session });
+                        self.conversation.notify("session/cancel", &params).await;
+                    }
+                }
+            }
+        }
+        if asked {
+            self.interrupted = true;
+            self.dismiss_questions().await;
+        }
+        Ok(())
+    }
+
+    /// The first Ctrl-C; whoever runs the turn leaves at the second.
+    async fn interrupt(&mut self) {
+        self.interrupted = true;
+        self.note("cancelling the turn; Ctrl-C again leaves at once").await;
+        self.cancel().await;
+    }
+
+    async fn cancel(&mut self) {
+        self.conversation.notify("session/cancel", &json!({ "sessionId": self.session })).await;
+        self.dismiss_questions().await;
+    }
+
+    async fn dismiss_questions(&mut self) {
+        for question in std::mem::take(&mut self.questions) {
+            self.conversation.answer(&question.id, acp::CANCELLED_PERMISSION).await;
+        }
+    }
+
+    async fn hear(&mut self, heard: Heard) -> Option<End> {
+        match heard {
+            Heard::Answer { number, outcome } if number == self.prompt => {
+                return Some(match outcome {
+                    Ok(result) => match result["stopReason"].as_str() {
+                        Some(reason) => End::Stopped(reason.to_string()),
+                        None => End::Failed("the agent ended the turn without saying why".into()),
+                    },
+                    Err(failure) => End::Failed(failure.to_string()),
+                });
+            }
+            Heard::Told { method, params } if method == "session/update" => {
+                self.update(&params["update"]).await;
+            }
+            Heard::Told { method, params } if method == "$/cancel_request" => {
+                self.withdraw(&params["requestId"]).await;
+            }
+            Heard::Asked { id, method, params } if method == "session/request_permission" => {
+                self.ask(id, &params).await;
+            }
+            Heard::Asked { id, method, .. } => self.conversation.cannot(&id, &method).await,
+            Heard::Answer { .. } | Heard::Told { .. } => {}
+        }
+        None
+    }
+
+    async fn update(&mut self, update: &Value) {
+        let content = &update["content"];
+        match update["sessionUpdate"].as_str() {
+            Some("agent_message_chunk") => match content["text"].as_str() {
+                Some(text) => {
+                    self.notes.end_thought();
+                    self.answer.add(text, update.get("messageId").filter(|id| !id.is_null()));
+                }
+                None => {
+                    let kind = escape(content["type"].as_str().unwrap_or("something").as_bytes(), 40);
+                    self.note(&format!("· the answer has a part that is not text, and not shown: {kind}"))
+                        .await;
+                }
+            },
+            Some("agent_thought_chunk") => {
+                self.make_room().await;
+                self.notes.think(content["text"].as_str().unwrap_or_default());
+            }
+            Some(kind @ ("tool_call" | "tool_call_update")) => {
+                if let Some(note) = self.calls.note(update) {
+                    self.note(&note).await;
+                }
+                if kind == "tool_call" {
+                    self.answer.pause();
+                }
+            }
+            None => self.note("· an update of the agent could not be read, and is not shown").await,
+            Some(_) => {}
+        }
+    }
+
+    async fn ask(&mut self, id: Bytes, params: &Value) {
+        let call = self.calls.learn(&params["toolCall"]);
+        let question = Question::new(id, call, params);
+        let stance = match self.stance {
+            _ if self.interrupted => {
+                return self.conversation.answer(&question.id, acp::CANCELLED_PERMISSION).await;
+            }
+            Stance::Ask if self.questions.len() >= MAX_QUESTIONS => Stance::Deny,
+            stance => stance,
+        };
+        match question.decide(stance) {
+            Some(decision) => self.decided(&question, &decision).await,
+            None => {
+                self.questions.push_back(question);
+                if self.questions.len() == 1 {
+                    self.show_question().await;
+                }
+            }
+        }
+    }
+
+    /// Shows the first question that waits.
+    async fn show_question(&mut self) {
+        self.make_room().await;
+        if let Some(question) = self.questions.front() {
+            terminal::forget_typed();
+            self.notes.print(&question.show(self.notes.style()));
+        }
+    }
+
+    async fn reply(&mut self, typed: io::Result<Option<String>>) {
+        // A terminal that cannot be read is nobody.
+        let typed = typed.unwrap_or_default();
+        let Some(question) = self.questions.pop_front() else { return };
+        match question.reply(typed.as_deref()) {
+            Some(decision) => {
+                self.decided(&question, &decision).await;
+                self.show_question().await;
+            }
+            None => {
+                self.notes.print(&question.hint());
+                self.questions.push_front(question);
+            }
+        }
+    }
+
+    async fn decided(&mut self, question: &Question, decision: &Decision) {
+        self.conversation.answer(&question.id, &decision.result).await;
+        self.note(&decision.note).await;
+    }
+
+    /// The agent takes a question back; it still gets its answer.
+    async fn withdraw(&mut self, id: &Value) {
+        let same =
+            |question: &Question| serde_json::from_slice::<Value>(&question.id).is_ok_and(|own| own == *id);
+        let Some(at) = self.questions.iter().position(same) else { return };
+        if let Some(question) = self.questions.remove(at) {
+            self.conversation.answer(&question.id, acp::CANCELLED_PERMISSION).await;
+        }
+        if at == 0 {
+            self.notes.print("\n");
+            self.note("the agent took the question back").await;
+            self.show_question().await;
+        }
+    }
+
+    async fn note(&mut self, text: &str) {
+        self.make_room().await;
+        self.notes.note(text);
+    }
+
+    /// Before stderr speaks: what was said first is shown first, and on one
+    /// screen a note begins on a line of its own.
+    async fn make_room(&mut self) {
+        // If it cannot be written, the next attempt says so.
+        self.answer.write().await.ok();
+        if self.shared_screen && self.answer.is_within_line() {
+            self.notes.print("\n");
+        }
+    }
+}
+
+fn unwritten(error: &io::Error) -> End {
+    End::Failed(format!("the answer cannot be written to stdout: {error}; the turn was cancelled"))
+}

@@ -173,7 +173,7 @@ fn understand(frame: &Frame) -> Option<Heard> {
     let params = || frame.decode(peek.params).unwrap_or_default();
     match peek.kind {
         Kind::Request => {
-            Some(Heard::Asked { id: frame.share(peek.id), method: frame.method_name(), params: params() })
+            Some(Heard::Asked { id: frame.copy(peek.id), method: frame.method_name(), params: params() })
         }
         Kind::Notification => Some(Heard::Told { method: frame.method_name(), params: params() }),
         Kind::Result => Some(Heard::Answer {

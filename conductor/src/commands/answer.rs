@@ -112,8 +112,7 @@ mod tests {
 
     #[test]
     fn a_pause_ends_the_line_only_if_more_comes() {
-        let mut text = Text::default();
-        text.paused = true;
+        let mut text = Text { paused: true, ..Text::default() };
         text.add("I look.", None);
         text.paused = true;
         text.add("Done.", None);

@@ -111,7 +111,7 @@ impl Session {
                     (false, _) => self.pass(frame, peek.id, &request.editor_id, Span::default(), &[]),
                     // Some agents say "end_turn" of a turn that was cancelled.
                     (true, true) => {
-                        self.pass(frame, peek.id, &request.editor_id, peek.stop_reason, b"\"cancelled\"")
+                        self.pass(frame, peek.id, &request.editor_id, peek.stop_reason, b"\"cancelled\"");
                     }
                     // Others answer with an error.
                     (true, false) => self.send_editor(acp::result(&request.editor_id, acp::CANCELLED_TURN)),

@@ -274,6 +274,10 @@ impl Connection {
         if name.is_some() {
             return self.names.get(frame.get(name)).and_then(|slot| self.seats.get(slot));
         }
+        // Only an extension may do without.
+        if frame.peek().method != Method::Other {
+            return None;
+        }
         let mut seats = self.seats.values();
         match (seats.next(), seats.next()) {
             (Some(only), None) => Some(only),

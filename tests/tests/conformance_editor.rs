@@ -278,9 +278,8 @@ fn p12_cancel_mid_turn_answers_once() {
 }
 
 #[test]
-fn p12_cancel_answered_with_end_turn_is_passed_on() {
-    // The turn may really have ended just then, so the agent's word stands.
-    cancel_mid_turn("end_turn", "end_turn");
+fn p12_cancel_answered_with_end_turn_counts_as_cancelled() {
+    cancel_mid_turn("end_turn", "cancelled");
 }
 
 #[test]

@@ -459,9 +459,10 @@ fn bridge_ends_when_the_service_does() {
     let id = editor.prompt_do(&session, &json!([{ "update": {} }, "hang"]));
     editor.wait_chunks(&session, 1);
     service.kill9();
-    // The editor notices by the end of the output, and people by the message.
+    // What the editor waits for is answered, and people read the reason.
+    assert_says(&editor.error_of(&id), &["lost the conductor"]);
     editor.wait_end();
     assert!(!editor.wait_exit().success());
-    assert_eq!(editor.answers_to(&id), 0);
+    assert_eq!(editor.answers_to(&id), 1);
     assert!(editor.stderr().contains("conductor"), "{}", editor.stderr());
 }

@@ -6,7 +6,7 @@ use std::{collections::VecDeque, io, time::Duration};
 use bytes::{Bytes, BytesMut};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
-    time::timeout,
+    time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
@@ -15,6 +15,9 @@ use crate::{frame, queue};
 
 /// How much one read may yield: the capacity of a pipe.
 const READ_BYTES: usize = 64 << 10;
+
+/// How long what was queued before the close may take to go out.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// How much of an agent's stderr is kept for its exit record.
 const STDERR_TAIL: usize = 256 << 10;
@@ -124,7 +127,7 @@ pub async fn write_lines(
         while !bytes.is_empty() {
             let written = tokio::select! {
                 written = timeout(stall, to.write(&bytes)) => written,
-                () = closing.cancelled() => return WriteEnd::Closed,
+                () = closed_for(&closing, LAST_WORDS) => return WriteEnd::Closed,
             };
             match written {
                 Ok(Ok(n)) if n > 0 => drop(bytes.split_to(n)),
@@ -133,6 +136,11 @@ pub async fn write_lines(
             }
         }
     }
+}
+
+async fn closed_for(closing: &CancellationToken, grace: Duration) {
+    closing.cancelled().await;
+    sleep(grace).await;
 }
 
 /// Drains a child's stderr to its end and gives its last lines, escaped. Must

@@ -37,9 +37,10 @@ impl Answer {
         self.text.waiting.len() >= ENOUGH
     }
 
-    /// Whether the cursor of a terminal would stand within a line.
-    pub(super) fn is_within_line(&self) -> bool {
-        self.text.is_within_line
+    /// Somebody else is about to write to the same screen: whether the cursor
+    /// stands within a line of the answer, which they then have to end.
+    pub(super) fn leave_line(&mut self) -> bool {
+        std::mem::take(&mut self.text.cursor_within_line)
     }
 
     /// Writes what waits.
@@ -63,7 +64,10 @@ impl Answer {
 #[derive(Debug, Default)]
 struct Text {
     waiting: String,
+    /// Whether the text itself has an unfinished line.
     is_within_line: bool,
+    /// Whether a screen has one, where others write, too.
+    cursor_within_line: bool,
     paused: bool,
     message: Option<Value>,
 }
@@ -82,12 +86,14 @@ impl Text {
         self.waiting.push_str(&clean(text));
         if let Some(last) = text.chars().last() {
             self.is_within_line = last != '\n';
+            self.cursor_within_line = self.is_within_line;
         }
     }
 
     fn end_line(&mut self) {
         if std::mem::take(&mut self.is_within_line) {
             self.waiting.push('\n');
+            self.cursor_within_line = false;
         }
     }
 }

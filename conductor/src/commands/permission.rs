@@ -120,7 +120,7 @@ impl Question {
 
     /// Rejects once if that is offered, else for ever, else by ending the
     /// turn, which is all that is left.
-    fn reject(&self, why: &str) -> Decision {
+    pub(super) fn reject(&self, why: &str) -> Decision {
         let title = self.call.title();
         match self.of_kind("reject_once").or_else(|| self.of_kind("reject_always")) {
             Some(choice) => select(choice, format!("rejected ({why}): {title}")),

@@ -22,6 +22,9 @@ use crate::{acp, frame::escape};
 /// rejected.
 const MAX_QUESTIONS: usize = 64;
 
+/// What the first Ctrl-C says.
+const CANCELLING: &str = "cancelling the turn; Ctrl-C again leaves at once";
+
 /// How a turn ended.
 #[derive(Debug)]
 pub(super) enum End {
@@ -129,6 +132,7 @@ impl<'a> Turn<'a> {
                     }
                     Some(()) = self.interrupts.recv(), if !asked => {
                         asked = true;
+                        self.notes.note(CANCELLING);
                         let params = json!({ "sessionId": self.session });
                         self.conversation.notify("session/cancel", &params).await;
                     }
@@ -145,7 +149,7 @@ impl<'a> Turn<'a> {
     /// The first Ctrl-C; whoever runs the turn leaves at the second.
     async fn interrupt(&mut self) {
         self.interrupted = true;
-        self.note("cancelling the turn; Ctrl-C again leaves at once").await;
+        self.note(CANCELLING).await;
         self.cancel().await;
     }
 
@@ -220,14 +224,15 @@ impl<'a> Turn<'a> {
     async fn ask(&mut self, id: Bytes, params: &Value) {
         let call = self.calls.learn(&params["toolCall"]);
         let question = Question::new(id, call, params);
-        let stance = match self.stance {
-            _ if self.interrupted => {
-                return self.conversation.answer(&question.id, acp::CANCELLED_PERMISSION).await;
-            }
-            Stance::Ask if self.questions.len() >= MAX_QUESTIONS => Stance::Deny,
-            stance => stance,
+        if self.interrupted {
+            return self.conversation.answer(&question.id, acp::CANCELLED_PERMISSION).await;
+        }
+        let decision = if self.questions.len() >= MAX_QUESTIONS {
+            Some(question.reject("too many questions wait already"))
+        } else {
+            question.decide(self.stance)
         };
-        match question.decide(stance) {
+        match decision {
             Some(decision) => self.decided(&question, &decision).await,
             None => {
                 self.questions.push_back(question);
@@ -293,7 +298,7 @@ impl<'a> Turn<'a> {
     async fn make_room(&mut self) {
         // If it cannot be written, the next attempt says so.
         self.answer.write().await.ok();
-        if self.shared_screen && self.answer.is_within_line() {
+        if self.answer.leave_line() && self.shared_screen {
             self.notes.print("\n");
         }
     }

@@ -211,6 +211,11 @@ impl Turn {
             Step::Signal(number) => {
                 let signal = nix::sys::signal::Signal::try_from(*number).expect("a signal number");
                 nix::sys::signal::kill(nix::unistd::Pid::this(), signal).expect("kill");
+                if matches!(signal, nix::sys::signal::Signal::SIGSEGV | nix::sys::signal::Signal::SIGBUS) {
+                    // The first one meets the standard library's handler, which
+                    // restores the default and waits for the fault to recur.
+                    nix::sys::signal::kill(nix::unistd::Pid::this(), signal).expect("kill");
+                }
             }
             Step::Abort => process::abort(),
             Step::Fork(how) => fork(how),

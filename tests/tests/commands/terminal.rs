@@ -129,3 +129,19 @@ fn watching_draws_over_what_was_drawn() {
     }
     wait_for_idle(&service, "demo");
 }
+
+#[test]
+fn on_one_screen_a_note_begins_on_a_line_of_its_own() {
+    let call = r#"update '{"sessionUpdate":"tool_call","toolCallId":"1","title":"Look"}'"#;
+    let end = r#"update '{"sessionUpdate":"tool_call_update","toolCallId":"1","status":"completed"}'"#;
+    let (service, _directory) =
+        hostile::service(&format!("chunk Looking; {call}; {end}; chunk done; stop end_turn"));
+    let OpenptyResult { master, slave } = openpty(None, None).unwrap();
+    let mut terminal = File::from(master);
+    let mut command = service.command(&["prompt", "--agent", "odd", "go"]);
+    command.env("NO_COLOR", "1").stdin(Stdio::null());
+    let mut child = command.stdout(slave.try_clone().unwrap()).stderr(slave).spawn().unwrap();
+    let shown = read_until(&mut terminal, "done\r\n").replace("\r\n", "\n");
+    assert_eq!(shown, "Looking\n· Look (other): pending\n✓ Look (other): completed\n\ndone\n");
+    assert!(child.wait().unwrap().success());
+}

@@ -15,9 +15,9 @@ build: ## Build the program and the tests' own programs (debug)
 
 test: build ## Run every test of the workspace
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
-		set -x; $(CARGO) nextest run --workspace && $(CARGO) test --workspace --doc; \
+		set -x; $(CARGO) nextest run --workspace --no-fail-fast && $(CARGO) test --workspace --doc; \
 	else \
-		set -x; $(CARGO) test --workspace; \
+		set -x; $(CARGO) test --workspace --no-fail-fast; \
 	fi
 
 check: fmt-check clippy doc deny ## Check format, lints, docs and dependencies; warnings are errors

@@ -6,12 +6,15 @@
 //! delivered yet is held, and nothing more is read until it is, so that the
 //! pipe itself slows the agent down.
 
+mod exit;
 pub mod process;
 mod routing;
 pub mod stdio;
+pub mod strays;
 
 use std::{
     fmt,
+    os::unix::process::ExitStatusExt as _,
     path::PathBuf,
     process::ExitStatus,
     sync::{
@@ -22,6 +25,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use nix::sys::signal::Signal;
 use tokio::{
     process::ChildStdout,
     sync::{mpsc, oneshot, watch},
@@ -32,6 +36,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 use uuid::Uuid;
 
+pub use self::exit::{Cause, Exit};
 use self::{
     process::{Guarded, Launch, Started},
     routing::Routing,
@@ -78,95 +83,6 @@ pub struct Spec {
     pub start_timeout: Duration,
     /// How long it may leave its input unread or a line unfinished.
     pub stall_timeout: Duration,
-}
-
-/// Why a process ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Cause {
-    /// By itself.
-    Itself,
-    /// It closed its stdout and was ended.
-    ClosedStdout,
-    /// It could not be started.
-    NotStarted(String),
-    /// It did not finish the handshake in time.
-    StartTimeout(Duration),
-    /// Its handshake was not one we can work with.
-    Handshake(String),
-    /// It sent a line longer than a frame may be.
-    LineTooLong,
-    /// It left its input unread for so long.
-    Unread(Duration),
-    /// It left a line unfinished for so long; what there was of it.
-    Unfinished(Duration, String),
-    /// It breached the protocol too often; the last breach.
-    Violations(String),
-    /// It did not end a cancelled turn in time.
-    CancelIgnored(Duration),
-    /// It was stopped by a signal for too long.
-    Stopped,
-    /// We wanted it to; why.
-    Asked(&'static str),
-}
-
-/// How a process ended: the cause with the evidence.
-#[derive(Debug, Clone)]
-pub struct Exit {
-    /// The agent's name.
-    pub agent: Arc<str>,
-    /// Its process id; 0 if it never ran.
-    pub pid: u32,
-    /// Why it ended.
-    pub cause: Cause,
-    /// Its wait status, exactly.
-    pub status: Option<ExitStatus>,
-    /// Its last lines on stderr, escaped.
-    pub stderr: String,
-}
-
-impl Exit {
-    /// Whether it counts against the agent.
-    pub fn is_crash(&self) -> bool {
-        !matches!(self.cause, Cause::Asked(_))
-    }
-
-    /// The cause and the status without the evidence, for one table cell.
-    pub fn summary(&self) -> String {
-        match &self.cause {
-            Cause::Itself => process::describe(self.status),
-            Cause::ClosedStdout => "closed its stdout and was ended".into(),
-            Cause::NotStarted(why) => format!("could not be started: {why}"),
-            Cause::StartTimeout(after) => format!("did not answer initialize within {after:?} and was ended"),
-            Cause::Handshake(why) => format!("was ended after its handshake: {why}"),
-            Cause::LineTooLong => format!("sent a line over {} MiB and was ended", MAX_FRAME >> 20),
-            Cause::Unread(after) => format!("did not read its input for {after:?} and was ended"),
-            Cause::Unfinished(after, text) => {
-                format!("left a line unfinished for {after:?} and was ended; it began: {text}")
-            }
-            Cause::Violations(last) => {
-                format!("breached the protocol {MAX_VIOLATIONS} times and was ended; the last time: {last}")
-            }
-            Cause::CancelIgnored(after) => {
-                format!("did not end a cancelled turn within {after:?} and was ended")
-            }
-            Cause::Stopped => "was stopped by a signal for too long and was ended".into(),
-            Cause::Asked(why) => format!("was ended: {why}"),
-        }
-    }
-}
-
-impl fmt::Display for Exit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "agent `{}`", self.agent)?;
-        if self.pid != 0 {
-            write!(f, " (pid {})", self.pid)?;
-        }
-        write!(f, " {}", self.summary())?;
-        if !self.stderr.is_empty() {
-            write!(f, "; last on its stderr:\n{}", self.stderr)?;
-        }
-        Ok(())
-    }
 }
 
 /// A running process. Shared by the pool and the sessions it serves.
@@ -371,6 +287,10 @@ async fn finish(
             guarded.end(patient).await
         }
     };
+    if status.is_some_and(|status| status.signal() == Some(Signal::SIGKILL as i32)) {
+        // It may have been the guard that was killed.
+        strays::end(pid).await;
+    }
     let cause = match cause {
         Cause::Itself if guarded.was_stopped().await => Cause::Stopped,
         cause => cause,

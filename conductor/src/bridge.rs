@@ -30,7 +30,7 @@ use crate::{
 const ACK_EVERY: u64 = 256;
 
 /// After the editor's last word, how long the service's may take.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const LAST_WORDS: Duration = Duration::from_secs(3);
 
 /// Runs the bridge on this process's stdin and stdout.
 pub fn run(global: &Global, args: &ConnectArgs) -> ExitCode {
@@ -45,11 +45,13 @@ pub fn run(global: &Global, args: &ConnectArgs) -> ExitCode {
                 return fail(&format!("no usable stdin and stdout: {error}"));
             }
         };
+        // Most editors start us in the project's directory.
+        let cwd = std::env::current_dir().unwrap_or_default();
         let mut lines = LineReader::new(input, MAX_FRAME);
         let mut output = output;
         let tunnel = match Client::connect(global, &args.endpoint).await {
             Ok(client) => {
-                client.tunnel(&args.choice, "conductor-connect").await.map(|tunnel| (client, tunnel))
+                client.tunnel(&args.choice, "conductor-connect", &cwd).await.map(|tunnel| (client, tunnel))
             }
             Err(unreachable) => Err(unreachable),
         };

@@ -1,7 +1,7 @@
 //! The way from a program on someone's laptop to the service: finding it,
 //! presenting the token, opening the tunnel.
 
-use std::{error::Error as _, ffi::OsString, time::Duration};
+use std::{error::Error as _, ffi::OsString, path::Path, time::Duration};
 
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -97,9 +97,9 @@ impl Client {
         Ok(Self { endpoint: url, channel: InterceptedService::new(channel, Bearer(bearer)) })
     }
 
-    /// Opens an ACP tunnel.
-    pub async fn tunnel(&self, choice: &ChoiceArgs, client: &str) -> Result<Tunnel, Unreachable> {
-        let cwd = std::env::current_dir().map(|path| path.display().to_string()).unwrap_or_default();
+    /// Opens an ACP tunnel for a program that is likely to work in `cwd`.
+    pub async fn tunnel(&self, choice: &ChoiceArgs, client: &str, cwd: &Path) -> Result<Tunnel, Unreachable> {
+        let cwd = cwd.display().to_string();
         let hello = Hello {
             client: format!("{client}/{}", env!("CARGO_PKG_VERSION")),
             agent: choice.agent.clone().unwrap_or_default(),

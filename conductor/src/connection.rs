@@ -12,6 +12,7 @@ use std::{
     collections::{HashMap, VecDeque},
     path::PathBuf,
     sync::Arc,
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -20,6 +21,7 @@ use serde_json::{Value, json};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
+    time::timeout,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
@@ -44,6 +46,9 @@ const MAX_OUTBOX: usize = 64;
 
 /// Events of sessions that may wait; a connection takes them first.
 const EVENTS: usize = 256;
+
+/// After the editor's last word, how long answers of ours may take.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Sessions in one answer to `session/list`.
 const PAGE: usize = 50;
@@ -174,13 +179,31 @@ pub async fn serve(
             block = inbound.next(), if connection.outbox.len() < MAX_OUTBOX => match block {
                 Some(Ok(block)) => connection.block(block),
                 Some(Err(end)) => return end,
-                None => return End::EditorGone,
+                None => {
+                    timeout(LAST_WORDS, connection.finish()).await.ok();
+                    return End::EditorGone;
+                }
             },
         }
     }
 }
 
 impl Connection {
+    /// The editor has said all it had to say, and may still listen.
+    async fn finish(&mut self) {
+        while let Some(answer) = self.answers.join_next().await {
+            if let Ok(line) = answer {
+                self.send(line);
+            }
+        }
+        while let Some(packet) = self.outbox.pop_front() {
+            match self.out.reserve(packet.frames.len()).await {
+                Ok(permit) => permit.send(packet),
+                Err(queue::Closed) => return,
+            }
+        }
+    }
+
     fn block(&mut self, block: Bytes) {
         let mut faults = Vec::new();
         let run = Run::parse(block, |_, fault| faults.push(fault));
@@ -204,7 +227,7 @@ impl Connection {
                 // Answers to nothing are the editor's own affair.
                 let seat = WireId::parse(frame.get(peek.id)).and_then(|id| self.seats.get(&id.slot));
                 if let Some(seat) = seat {
-                    seat.handle.try_send(frame).ok();
+                    seat.handle.tell(frame);
                 }
             }
             Kind::Request if peek.method == Method::Initialize => self.initialize(&frame),
@@ -216,12 +239,12 @@ impl Connection {
             Kind::Notification if peek.method == Method::CancelRequest => {
                 // The session that has it in flight will know its id.
                 for seat in self.seats.values() {
-                    seat.handle.try_send(frame.clone()).ok();
+                    seat.handle.tell(frame.clone());
                 }
             }
             Kind::Notification => {
                 if let Some(seat) = self.seat(&frame) {
-                    seat.handle.try_send(frame).ok();
+                    seat.handle.tell(frame);
                 }
             }
             Kind::Opaque => {
@@ -253,7 +276,7 @@ impl Connection {
                     let refusal = self.unroutable(&frame, method);
                     return self.refuse(&frame, refusal);
                 };
-                match seat.handle.try_send(frame) {
+                match seat.handle.ask(frame) {
                     Ok(()) => {}
                     Err(NotSent::Full(frame)) => {
                         let text = "the agent of this session does not take its input; try again later";

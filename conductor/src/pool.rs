@@ -5,6 +5,7 @@
 //! by a bounded queue.
 
 mod keeper;
+mod kind;
 
 use std::{
     collections::BTreeMap,

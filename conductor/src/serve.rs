@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::{
+    agent::strays,
     banner,
     cli::{Global, ServeArgs},
     config::{Config, Loaded, check_listen},
@@ -89,6 +90,7 @@ async fn serve(global: &Global, args: &ServeArgs, loaded: Loaded) -> Result<(), 
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     let endpoint = format!("http://{address}");
 
+    strays::adopt();
     let tasks = Tasks::default();
     let (publish, configured) = watch::channel(config.clone());
     let pool = Pool::start(&config, state.path().join("homes"), &tasks);

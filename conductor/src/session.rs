@@ -7,6 +7,7 @@
 //! that floods its stdout before it reads its stdin would otherwise lock both
 //! up for ever.)
 
+mod ending;
 mod from_agent;
 mod from_editor;
 
@@ -18,6 +19,7 @@ use tokio::{
     sync::mpsc,
     time::{Instant, sleep_until},
 };
+use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, debug, info_span};
 use uuid::Uuid;
 
@@ -133,12 +135,23 @@ pub struct Open {
 #[derive(Debug)]
 pub struct SessionHandle {
     input: queue::Sender<Frame>,
+    overrun: CancellationToken,
 }
 
 impl SessionHandle {
-    /// Passes a frame on if there is room.
-    pub fn try_send(&self, frame: Frame) -> Result<(), queue::NotSent<Frame>> {
+    /// Passes a request on if there is room.
+    pub fn ask(&self, frame: Frame) -> Result<(), queue::NotSent<Frame>> {
         self.input.try_send(frame.bytes().len(), frame)
+    }
+
+    /// Passes an answer or a notification on. These cannot be refused, and
+    /// losing one in silence would leave the agent waiting; when there is no
+    /// room for one, the agent has not read its input for long, and its
+    /// process is ended.
+    pub fn tell(&self, frame: Frame) {
+        if let Err(queue::NotSent::Full(_)) = self.input.try_send(frame.bytes().len(), frame) {
+            self.overrun.cancel();
+        }
     }
 }
 
@@ -237,18 +250,19 @@ pub fn start(open: Open, link: EditorLink, pool: Pool, router: Router, tasks: &T
         exit: None,
         ended: false,
     };
-    tasks.start("session", session.run(pool, frames).instrument(span));
-    SessionHandle { input }
+    let overrun = CancellationToken::new();
+    tasks.start("session", session.run(pool, frames, overrun.clone()).instrument(span));
+    SessionHandle { input, overrun }
 }
 
 impl Session {
-    async fn run(mut self, pool: Pool, mut input: queue::Receiver<Frame>) {
+    async fn run(mut self, pool: Pool, mut input: queue::Receiver<Frame>, overrun: CancellationToken) {
         if let Some((output, held)) = self.bind(pool, &mut input).await {
             self.ask_to_open();
             for frame in held {
                 self.from_editor(&frame);
             }
-            self.serve(input, output).await;
+            self.serve(input, output, overrun).await;
         }
         self.answer_rest();
         self.flush_editor().await;
@@ -342,7 +356,12 @@ impl Session {
         self.send_agent(out.freeze());
     }
 
-    async fn serve(&mut self, mut input: queue::Receiver<Frame>, mut output: queue::Receiver<Run>) {
+    async fn serve(
+        &mut self,
+        mut input: queue::Receiver<Frame>,
+        mut output: queue::Receiver<Run>,
+        overrun: CancellationToken,
+    ) {
         let Some(process) = self.binding.as_ref().map(|binding| binding.process().clone()) else { return };
         let out = self.link.out.clone();
         let mut agent_gone = false;
@@ -376,6 +395,7 @@ impl Session {
                         None => agent_gone = true,
                     }
                 }
+                () = overrun.cancelled(), if !process.is_ending() => process.stop(Cause::Overrun),
                 exit = process.exited(), if agent_gone && self.exit.is_none() => self.agent_ended(exit),
                 frame = input.recv(), if agent_size == 0 && self.to_editor.len() < MAX_OUTBOX => {
                     match frame {
@@ -384,65 +404,6 @@ impl Session {
                     }
                 }
             }
-        }
-    }
-
-    /// Whatever the editor still waits for: the connection is ending.
-    fn answer_rest(&mut self) {
-        let refusal =
-            Refusal::new(code::AGENT_ENDED, "the connection to the service has ended; connect again");
-        for request in self.requests.drain(|request| !request.editor_id.is_empty()) {
-            self.send_editor(match request.purpose {
-                Purpose::Prompt => acp::result(&request.editor_id, acp::CANCELLED_TURN),
-                _ => refusal.frame(&request.editor_id),
-            });
-        }
-        for queued in std::mem::take(&mut self.queued) {
-            self.send_editor(acp::result(queued.get(queued.peek().id), acp::CANCELLED_TURN));
-        }
-    }
-
-    /// What was answered last still has to reach the editor, within reason.
-    async fn flush_editor(&mut self) {
-        let timeout = self.open.editor_timeout;
-        while let Some(packet) = self.to_editor.pop_front() {
-            match tokio::time::timeout(timeout, self.link.out.reserve(packet.frames.len())).await {
-                Ok(Ok(permit)) => permit.send(packet),
-                _ => return,
-            }
-        }
-    }
-
-    /// Leaves the agent in good order: the turn is cancelled, nothing it asked
-    /// stays unanswered, its session is closed.
-    fn leave(&mut self) {
-        if self.turn.take().is_some() {
-            self.router.turn_ended();
-            self.tell_agent("session/cancel");
-        }
-        self.answer_asks(|_| true);
-        if let Some(binding) = &self.binding
-            && self.exit.is_none()
-            && self.is_open
-            && binding.process().hello.can("close")
-        {
-            let params =
-                json!({ "sessionId": serde_json::from_slice::<String>(&binding.name).unwrap_or_default() });
-            let id = self.number(Request { purpose: Purpose::Close, editor_id: Bytes::new() });
-            self.send_agent(acp::call(Some(id), "session/close", &params));
-        }
-        if let Some(binding) = &self.binding {
-            // The process will see the end of its input after these.
-            for line in self.to_agent.drain(..) {
-                if binding.process().input().try_send(line.len(), line).is_err() {
-                    break;
-                }
-            }
-        }
-        match self.open.opening {
-            // A session that never came to be is not remembered.
-            Opening::New if !self.is_open => {}
-            _ => self.router.parked(self.open.id),
         }
     }
 
@@ -470,66 +431,6 @@ impl Session {
             }
             self.end_turn_cancelled();
         }
-    }
-
-    /// The process has ended: every request in flight gets its one answer.
-    fn agent_ended(&mut self, exit: Arc<Exit>) {
-        debug!(%exit, "the session's process has ended");
-        if self.turn.as_ref().is_some_and(|turn| turn.cancelled.is_some()) {
-            self.end_turn_cancelled();
-        }
-        let refusal = Refusal::new(code::AGENT_ENDED, exit.to_string());
-        for request in self.requests.drain(|_| true) {
-            if !request.editor_id.is_empty() {
-                self.send_editor(refusal.frame(&request.editor_id));
-            }
-        }
-        if self.turn.take().is_some() {
-            self.router.turn_ended();
-        }
-        for frame in std::mem::take(&mut self.queued) {
-            self.send_editor(refusal.frame(frame.get(frame.peek().id)));
-        }
-        self.withdraw(|_| true);
-        self.to_agent.clear();
-        self.ended = !self.is_open;
-        self.exit = Some(exit);
-    }
-
-    fn end_turn_cancelled(&mut self) {
-        let Some(turn) = self.turn.take() else { return };
-        self.router.turn_ended();
-        if let Some(request) = self.requests.complete(turn.number) {
-            self.send_editor(acp::result(&request.editor_id, acp::CANCELLED_TURN));
-        }
-    }
-
-    /// Answers requests of the agent with the safe default, and takes them
-    /// back from the editor.
-    fn answer_asks(&mut self, which: impl Fn(&Ask) -> bool) {
-        for ask in self.withdraw(which) {
-            let answer = match ask.method {
-                Method::RequestPermission => acp::result(&ask.agent_id, acp::CANCELLED_PERMISSION),
-                Method::ElicitationCreate => acp::result(&ask.agent_id, acp::CANCELLED_ELICITATION),
-                _ => Refusal::new(code::CANCELLED, "nobody is there to answer this any more")
-                    .frame(&ask.agent_id),
-            };
-            self.send_agent(answer);
-        }
-    }
-
-    /// Takes requests out of the table and tells the editor not to bother.
-    fn withdraw(&mut self, which: impl Fn(&Ask) -> bool) -> Vec<Ask> {
-        let mut taken = Vec::new();
-        while let Some((number, _)) = self.asks.find(&which) {
-            taken.extend(self.asks.complete(number));
-            self.send_editor(acp::call(
-                None,
-                "$/cancel_request",
-                &json!({ "requestId": self.editor_id(number) }),
-            ));
-        }
-        taken
     }
 
     /// The id of a request of ours towards the editor.

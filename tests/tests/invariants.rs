@@ -11,10 +11,6 @@ use std::{
 
 /// A file longer than this has more than one subject.
 const MOST_LINES: usize = 600;
-
-/// Files that are longer, until they are split.
-const LONGER: &[&str] = &["pool/keeper.rs", "session.rs"];
-
 /// Where proto types may be used: the server, and its clients.
 const SPEAK_GRPC: &[&str] = &["lib.rs", "grpc", "client", "bridge", "commands"];
 
@@ -148,12 +144,7 @@ fn there_are_no_cargo_features() {
 fn files_are_short_and_say_what_they_are_for() {
     for (file, text) in sources() {
         let lines = text.lines().count();
-        let may_be_long = LONGER.contains(&file.as_str());
-        assert!(lines <= MOST_LINES || may_be_long, "conductor/src/{file} has {lines} lines: split it");
-        assert!(
-            lines > MOST_LINES || !may_be_long,
-            "conductor/src/{file} is short now: take it off the list"
-        );
+        assert!(lines <= MOST_LINES, "conductor/src/{file} has {lines} lines: split it");
         assert!(
             !file.ends_with("mod.rs"),
             "conductor/src/{file}: a module is name.rs, its parts are in name/"

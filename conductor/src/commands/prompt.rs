@@ -3,7 +3,7 @@
 
 use std::{
     io::{IsTerminal as _, Read as _, stderr, stdin},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
 };
 
@@ -156,7 +156,7 @@ async fn converse(
 async fn open(global: &Global, args: &PromptArgs) -> Result<(Conversation, String), Failure> {
     let cwd = directory(args.cwd.as_ref()).map_err(Failure::Answered)?;
     let client = Client::connect(global, &args.endpoint).await?;
-    let tunnel = client.tunnel(&args.choice, "conductor-prompt").await?;
+    let tunnel = client.tunnel(&args.choice, "conductor-prompt", Path::new(&cwd)).await?;
     let mut conversation = Conversation::new(client, tunnel);
     let hello = json!({
         "protocolVersion": PROTOCOL_VERSION,

@@ -1,0 +1,136 @@
+//! How things end in a session: a turn, a request of the agent, the process,
+//! the session itself. Whatever ends, everyone who waits gets one answer.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::json;
+use tracing::debug;
+
+use super::{Ask, Opening, Purpose, Request, Session};
+use crate::{
+    acp::{self, Refusal, code},
+    agent::Exit,
+    frame::Method,
+};
+
+impl Session {
+    /// Whatever the editor still waits for: the connection is ending.
+    pub(super) fn answer_rest(&mut self) {
+        let refusal =
+            Refusal::new(code::AGENT_ENDED, "the connection to the service has ended; connect again");
+        for request in self.requests.drain(|request| !request.editor_id.is_empty()) {
+            self.send_editor(match request.purpose {
+                Purpose::Prompt => acp::result(&request.editor_id, acp::CANCELLED_TURN),
+                _ => refusal.frame(&request.editor_id),
+            });
+        }
+        for queued in std::mem::take(&mut self.queued) {
+            self.send_editor(acp::result(queued.get(queued.peek().id), acp::CANCELLED_TURN));
+        }
+    }
+
+    /// What was answered last still has to reach the editor, within reason.
+    pub(super) async fn flush_editor(&mut self) {
+        let timeout = self.open.editor_timeout;
+        while let Some(packet) = self.to_editor.pop_front() {
+            match tokio::time::timeout(timeout, self.link.out.reserve(packet.frames.len())).await {
+                Ok(Ok(permit)) => permit.send(packet),
+                _ => return,
+            }
+        }
+    }
+
+    /// Leaves the agent in good order: the turn is cancelled, nothing it asked
+    /// stays unanswered, its session is closed.
+    pub(super) fn leave(&mut self) {
+        if self.turn.take().is_some() {
+            self.router.turn_ended();
+            self.tell_agent("session/cancel");
+        }
+        self.answer_asks(|_| true);
+        if let Some(binding) = &self.binding
+            && self.exit.is_none()
+            && self.is_open
+            && binding.process().hello.can("close")
+        {
+            let params =
+                json!({ "sessionId": serde_json::from_slice::<String>(&binding.name).unwrap_or_default() });
+            let id = self.number(Request { purpose: Purpose::Close, editor_id: Bytes::new() });
+            self.send_agent(acp::call(Some(id), "session/close", &params));
+        }
+        if let Some(binding) = &self.binding {
+            // The process will see the end of its input after these.
+            for line in self.to_agent.drain(..) {
+                if binding.process().input().try_send(line.len(), line).is_err() {
+                    break;
+                }
+            }
+        }
+        match self.open.opening {
+            // A session that never came to be is not remembered.
+            Opening::New if !self.is_open => {}
+            _ => self.router.parked(self.open.id),
+        }
+    }
+
+    /// The process has ended: every request in flight gets its one answer.
+    pub(super) fn agent_ended(&mut self, exit: Arc<Exit>) {
+        debug!(%exit, "the session's process has ended");
+        if self.turn.as_ref().is_some_and(|turn| turn.cancelled.is_some()) {
+            self.end_turn_cancelled();
+        }
+        let refusal = Refusal::new(code::AGENT_ENDED, exit.to_string());
+        for request in self.requests.drain(|_| true) {
+            if !request.editor_id.is_empty() {
+                self.send_editor(refusal.frame(&request.editor_id));
+            }
+        }
+        if self.turn.take().is_some() {
+            self.router.turn_ended();
+        }
+        for frame in std::mem::take(&mut self.queued) {
+            self.send_editor(refusal.frame(frame.get(frame.peek().id)));
+        }
+        self.withdraw(|_| true);
+        self.to_agent.clear();
+        self.ended = !self.is_open;
+        self.exit = Some(exit);
+    }
+
+    pub(super) fn end_turn_cancelled(&mut self) {
+        let Some(turn) = self.turn.take() else { return };
+        self.router.turn_ended();
+        if let Some(request) = self.requests.complete(turn.number) {
+            self.send_editor(acp::result(&request.editor_id, acp::CANCELLED_TURN));
+        }
+    }
+
+    /// Answers requests of the agent with the safe default, and takes them
+    /// back from the editor.
+    pub(super) fn answer_asks(&mut self, which: impl Fn(&Ask) -> bool) {
+        for ask in self.withdraw(which) {
+            let answer = match ask.method {
+                Method::RequestPermission => acp::result(&ask.agent_id, acp::CANCELLED_PERMISSION),
+                Method::ElicitationCreate => acp::result(&ask.agent_id, acp::CANCELLED_ELICITATION),
+                _ => Refusal::new(code::CANCELLED, "nobody is there to answer this any more")
+                    .frame(&ask.agent_id),
+            };
+            self.send_agent(answer);
+        }
+    }
+
+    /// Takes requests out of the table and tells the editor not to bother.
+    pub(super) fn withdraw(&mut self, which: impl Fn(&Ask) -> bool) -> Vec<Ask> {
+        let mut taken = Vec::new();
+        while let Some((number, _)) = self.asks.find(&which) {
+            taken.extend(self.asks.complete(number));
+            self.send_editor(acp::call(
+                None,
+                "$/cancel_request",
+                &json!({ "requestId": self.editor_id(number) }),
+            ));
+        }
+        taken
+    }
+}

@@ -1,0 +1,65 @@
+//! Losses at the seams: a guard that is killed, an editor that stops talking
+//! but listens, an agent that is overrun.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
+
+use std::{io::Write as _, process::Stdio, time::Duration};
+
+use conductor_tests::{
+    fake::process::SLEEPER,
+    harness::{assert_says, poll_until, service},
+};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde_json::{Value, json};
+
+#[test]
+fn c03_killed_guard_takes_the_agent_and_its_descendants_along() {
+    let service = service(&json!({})).set("agents.fake.warm", 0).start();
+    let (mut editor, session) = service.session();
+    for how in [json!({}), json!({ "detach": true, "hold_stdout": true })] {
+        editor.turn_do(&session, &json!([{ "fork": how }]));
+    }
+    let id = editor.prompt_do(&session, &json!([{ "update": {} }, "hang"]));
+    editor.wait_chunks(&session, 1);
+    let guard = service.processes().into_iter().find(|running| running.command.contains(" guard ")).unwrap();
+    kill(Pid::from_raw(guard.pid.cast_signed()), Signal::SIGKILL).unwrap();
+    assert_says(&editor.error_of(&id), &["SIGKILL"]);
+    service.wait_gone("fake-agent", Duration::from_secs(2));
+    service.wait_gone(SLEEPER, Duration::from_secs(2));
+    // Nobody is left as a zombie, either: the service reaps what it adopted.
+    let children = format!("/proc/{}/task/{}/children", service.pid(), service.pid());
+    let none = || std::fs::read_to_string(&children).unwrap().trim().is_empty();
+    assert!(poll_until(Duration::from_secs(5), none), "{}", std::fs::read_to_string(&children).unwrap());
+}
+
+#[test]
+fn editor_that_stops_talking_still_gets_its_answers() {
+    let service = service(&json!({})).start();
+    let mut bridge = service.command(&["connect"]);
+    let mut bridge = bridge.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let hello =
+        json!({ "jsonrpc": "2.0", "id": 7, "method": "initialize", "params": { "protocolVersion": 1 } });
+    writeln!(bridge.stdin.take().unwrap(), "{hello}").unwrap();
+    let output = bridge.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&answer["id"], &answer["result"]["protocolVersion"]), (&json!(7), &json!(1)));
+}
+
+#[test]
+fn agent_that_is_overrun_is_ended_and_nothing_is_lost_in_silence() {
+    let service = service(&json!({ "after": { "session/new": ["stop_reading"] } }))
+        .set("service.stall_timeout", "60s")
+        .start();
+    let mut editor = service.editor();
+    let session = editor.new_session(&service.work());
+    let id = editor.prompt(&session, "never read");
+    // Far more than pipe and queues hold; notifications cannot be refused.
+    let padding = "x".repeat(1 << 20);
+    for _ in 0..64 {
+        editor.notify("_test/padding", &json!({ "sessionId": session, "padding": padding }));
+    }
+    assert_says(&editor.error_of(&id), &["did not read its input"]);
+}

@@ -3,7 +3,7 @@
 //!
 //! The text of a prompt says what to do:
 //!
-//! - `n=100000 size=64`: so many `agent_message_chunk` updates with a text of so many bytes;
+//! - `n=100000 size=64`: so many numbered `agent_message_chunk` updates with a text of so many bytes;
 //! - `paced=500 n=200`: so many updates, 500 a second, the text of each being the time it was written at;
 //! - `permission`: asks permission once and reports how long the answer took.
 //!
@@ -25,6 +25,9 @@ use nix::time::{ClockId, clock_gettime};
 
 /// How much one write of a stream carries.
 const BLOCK: usize = 256 << 10;
+
+/// The text of a streamed frame begins with its number, in so many digits.
+const NUMBER: usize = 8;
 
 fn main() -> anyhow::Result<()> {
     let mut ready = None;
@@ -116,15 +119,20 @@ impl Agent {
         Ok(r#"{"stopReason":"end_turn"}"#.into())
     }
 
+    /// Every frame is made for itself and numbered, as those of a real agent are made, so that what passes is
+    /// never the same block twice and the editor can see that nothing was lost or turned around.
     fn stream(&mut self, session: &str, count: usize, size: usize) -> io::Result<()> {
-        let frame = chunk(session, &"x".repeat(size));
-        let per_block = (BLOCK / frame.len()).clamp(1, count.max(1));
-        let block = frame.repeat(per_block);
-        let mut left = count;
-        while left > 0 {
-            let now = left.min(per_block);
-            self.write(&block.as_bytes()[..now * frame.len()])?;
-            left -= now;
+        let frame = chunk(session, &"x".repeat(size.max(NUMBER)));
+        let place = frame.find("xxxxxxxx").unwrap_or(0);
+        let mut block = Vec::with_capacity(BLOCK + frame.len());
+        for number in 0..count {
+            let start = block.len() + place;
+            block.extend_from_slice(frame.as_bytes());
+            digits(number, &mut block[start..start + NUMBER]);
+            if block.len() >= BLOCK || number + 1 == count {
+                self.write(&block)?;
+                block.clear();
+            }
         }
         Ok(())
     }
@@ -151,6 +159,14 @@ impl Agent {
             bail!("permission was not given");
         }
         Ok(took)
+    }
+}
+
+/// Writes a number with leading zeros.
+fn digits(mut number: usize, place: &mut [u8]) {
+    for byte in place.iter_mut().rev() {
+        *byte = b'0' + (number % 10) as u8;
+        number /= 10;
     }
 }
 

@@ -8,9 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use memchr::{memchr, memchr_iter, memmem, memrchr};
 use nix::time::{ClockId, clock_gettime};
+use serde::Deserialize;
 
 /// How much one read takes at most.
 const READ: usize = 256 << 10;
@@ -103,6 +104,30 @@ impl Editor {
                 return Ok(started.elapsed());
             }
         }
+    }
+
+    /// The same by an editor that decodes every frame and checks its number, as the least of editors must.
+    pub fn decoded_turn(&mut self, session: &str, prompt: &str, frames: usize) -> Result<Duration> {
+        let started = Instant::now();
+        let id = self.prompt(session, prompt)?;
+        let (mut seen, mut ended) = (0, Ok(false));
+        while !ended? {
+            ended = Ok(false);
+            self.lines(|line| {
+                let number = match serde_json::from_slice::<Message<'_>>(line) {
+                    Ok(Message { id: Some(answered), .. }) if answered == id => return ended = Ok(true),
+                    Ok(Message { params: Some(params), .. }) => params.update.content.text.get(..8),
+                    _ => None,
+                };
+                if number.and_then(|digits| digits.parse().ok()) == Some(seen) {
+                    seen += 1;
+                } else {
+                    ended = Err(anyhow!("frame {seen} was awaited, but this came: {}", show(line)));
+                }
+            })?;
+        }
+        ensure!(seen + 1 == frames, "{} frames came instead of {frames}", seen + 1);
+        Ok(started.elapsed())
     }
 
     /// A prompt whose agent asks permission, which is given at once. Gives the time the agent waited.
@@ -224,6 +249,31 @@ impl Drop for Editor {
         self.child.kill().ok();
         self.child.wait().ok();
     }
+}
+
+/// As much of a message as a decoding editor looks at.
+#[derive(Deserialize)]
+struct Message<'a> {
+    id: Option<u64>,
+    #[serde(borrow)]
+    params: Option<Params<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Params<'a> {
+    #[serde(borrow)]
+    update: Update<'a>,
+}
+
+#[derive(Deserialize)]
+struct Update<'a> {
+    #[serde(borrow)]
+    content: Content<'a>,
+}
+
+#[derive(Deserialize)]
+struct Content<'a> {
+    text: &'a str,
 }
 
 fn text<'a>(line: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {

@@ -22,6 +22,8 @@ const LOOK: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Machine {
     patience: Duration,
+    /// What is left of the time that all waits together may take.
+    budget: Duration,
     pub waits: u32,
     pub noisy: u32,
     /// The highest use by others that a measurement had to begin with.
@@ -30,18 +32,20 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Before each measurement it waits at most for `patience`.
-    pub fn new(patience: Duration) -> Self {
-        Self { patience, waits: 0, noisy: 0, worst: 0.0, load: Vec::new() }
+    /// Before each measurement it waits for `patience` at most, before all of them for `budget`.
+    pub fn new(patience: Duration, budget: Duration) -> Self {
+        Self { patience, budget, waits: 0, noisy: 0, worst: 0.0, load: Vec::new() }
     }
 
     /// Waits for a quiet moment, in bounds. What is measured is idle meanwhile, so all use is others'.
     pub fn settle(&mut self) -> Result<()> {
-        let due = Instant::now() + self.patience;
+        let begun = Instant::now();
+        let due = begun + self.patience.min(self.budget);
         let mut used = look()?;
         while used > QUIET && Instant::now() < due {
             used = look()?;
         }
+        self.budget = self.budget.saturating_sub(begun.elapsed());
         self.waits += 1;
         self.noisy += u32::from(used > QUIET);
         self.worst = self.worst.max(used);

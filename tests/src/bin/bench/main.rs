@@ -42,13 +42,11 @@ fn main() -> Result<()> {
         println!("{USAGE}");
         return Ok(());
     };
-    let (amount, patience, rounds) = if options.quick {
-        (Amount::QUICK, Duration::from_secs(1), 2)
-    } else {
-        (Amount::FULL, Duration::from_secs(5), 5)
-    };
+    let (amount, patience, budget, rounds) =
+        if options.quick { (Amount::QUICK, 1, 10, 2) } else { (Amount::FULL, 5, 120, 5) };
+    let machine = Machine::new(Duration::from_secs(patience), Duration::from_secs(budget));
     let rounds = options.rounds.unwrap_or(rounds);
-    let mut bench = Bench::start(Programs::build()?, amount, Machine::new(patience))?;
+    let mut bench = Bench::start(Programs::build()?, amount, machine)?;
     for index in 0..rounds {
         eprintln!("round {} of {rounds}", index + 1);
         bench.round(index)?;

@@ -12,7 +12,7 @@ use crate::{
     editor::Editor,
     machine::{self, Machine},
     report::{Goal, Row, median, percentile},
-    service::{Programs, Service},
+    service::{Programs, SLOW_START, Service},
 };
 
 /// How much of everything one round does.
@@ -82,6 +82,7 @@ struct Rows {
     prompt_p99: Row,
     permission: Row,
     stream_small: Row,
+    stream_decoded: Row,
     stream_large: Row,
     paced: Row,
     cpu_small: Row,
@@ -103,6 +104,7 @@ impl Rows {
             prompt_p99: Row::new("prompt round trip p99", "µs", RatioAtMost(7.45), "1.5 × ssh: 313/63"),
             permission: Row::new("permission round trip p50", "µs", RatioAtMost(12.5), "ssh: 188/15"),
             stream_small: Row::new("stream of 64 B", "frames/s", RatioAtLeast(0.35), ""),
+            stream_decoded: Row::new("the same, editor that decodes", "frames/s", RatioAtLeast(0.35), ""),
             stream_large: Row::new("stream of 2 KiB", "frames/s", RatioAtLeast(0.163), "1.3 × ssh: 92/734"),
             paced: Row::new("paced stream, delay p50", "µs", RatioAtMost(11.0), "1.3 × ssh: 118/14"),
             cpu_small: Row::new("CPU per frame of 64 B, bridge + serve", "µs", AtMost(3.0), ""),
@@ -144,6 +146,7 @@ impl Bench {
             r.prompt_p99,
             r.permission,
             r.stream_small,
+            r.stream_decoded,
             r.stream_large,
             r.paced,
             r.cpu_small,
@@ -188,6 +191,13 @@ impl Bench {
         let [direct, through] = self.both(direct_first, |seat, serve| stream(seat, serve, a, 64))?;
         self.rows.stream_small.pair(direct.0, through.0);
         self.rows.cpu_small.value(through.1);
+
+        let [direct, through] = self.both(direct_first, |seat, _| {
+            let prompt = format!("n={} size=64", a.stream);
+            let one = |_| rate(a.stream, seat.editor.decoded_turn(&seat.session, &prompt, a.stream + 1)?);
+            (0..a.streams).map(one).collect::<Result<Vec<f64>>>()
+        })?;
+        self.rows.stream_decoded.pair(median(&direct), median(&through));
 
         let [direct, through] = self.both(direct_first, |seat, serve| stream(seat, serve, a, 2048))?;
         self.rows.stream_large.pair(direct.0, through.0);
@@ -257,11 +267,11 @@ impl Bench {
         let work = self.service.work();
         let mut editor = self.service.editor(agent)?;
         let (mut direct, mut warm) = (Vec::new(), Vec::new());
-        // The first one makes sure that the directory is kept warm from now on.
-        let started = self.service.started(agent);
+        // The first one makes sure that the directory is kept warm from now on. Then whatever is starting must
+        // have started: each session below starts one process, its successor, and is over when that is warm.
         let session = editor.new_session(&work)?;
-        self.service.until_started(agent, started + 1)?;
         editor.close_session(&session)?;
+        sleep(SLOW_START + Duration::from_millis(200));
         for _ in 0..count {
             self.service.step();
             let begun = Instant::now();
@@ -275,8 +285,8 @@ impl Bench {
             let begun = Instant::now();
             let session = editor.new_session(&work)?;
             warm.push(millis(begun.elapsed()));
-            self.service.until_started(agent, started + 1)?;
             editor.close_session(&session)?;
+            self.service.until_started(agent, started + 1)?;
         }
         editor.end()?;
         Ok((median(&direct), median(&warm)))
@@ -350,10 +360,15 @@ fn stream(seat: &mut Seat, serve: u32, amount: Amount, size: usize) -> Result<(f
     let mut rates = Vec::new();
     for _ in 0..amount.streams {
         let took = seat.editor.turn(&seat.session, &prompt, amount.stream + 1)?;
-        rates.push(amount.stream as f64 / took.as_secs_f64());
+        rates.push(rate(amount.stream, took)?);
     }
     let used = cpu(seat)? - before;
     Ok((median(&rates), micros(used) / (amount.stream * amount.streams) as f64))
+}
+
+fn rate(frames: usize, took: Duration) -> Result<f64> {
+    ensure!(!took.is_zero(), "a stream that took no time");
+    Ok(frames as f64 / took.as_secs_f64())
 }
 
 fn micros(time: Duration) -> f64 {

@@ -196,15 +196,13 @@ pub fn percentile(values: &[f64], part: f64) -> f64 {
 
 /// Three digits, and thousands as such.
 fn number(value: f64) -> String {
-    match value.abs() {
-        size if size >= 10_000.0 => format!("{:.0}k", value / 1000.0),
-        size if size >= 100.0 => format!("{value:.0}"),
-        size if size >= 10.0 => trim(format!("{value:.1}")),
-        size if size >= 0.1 || size == 0.0 => trim(format!("{value:.2}")),
-        _ => trim(format!("{value:.4}")),
-    }
-}
-
-fn trim(text: String) -> String {
-    text.trim_end_matches('0').trim_end_matches('.').into()
+    let places = match value.abs() {
+        size if size >= 10_000.0 => return format!("{:.0}k", value / 1000.0),
+        size if size >= 100.0 => return format!("{value:.0}"),
+        size if size >= 10.0 => 1,
+        size if size >= 1.0 => 2,
+        size if size >= 0.1 => 3,
+        _ => 4,
+    };
+    format!("{value:.places$}").trim_end_matches('0').trim_end_matches('.').into()
 }

@@ -1,0 +1,87 @@
+//! What does the conductor cost? The same very fast agent, spawned directly and through `connect` → gRPC →
+//! `serve`, in turn, round by round; a table of the ratios with the goals beside them. The method is described
+//! in `tests/bench/README.md`.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that reports to people")]
+
+mod editor;
+mod machine;
+mod measure;
+mod report;
+mod service;
+
+use std::{fs, path::PathBuf, time::Duration};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::{
+    machine::Machine,
+    measure::{Amount, Bench},
+    service::Programs,
+};
+
+const USAGE: &str = "bench [--quick] [--rounds N] [--json FILE]
+
+  --quick       a short run of two rounds, for a first impression
+  --rounds N    rounds [default: 5; BENCH_ROUNDS]
+  --json FILE   where everything goes, each round included [default: target/bench.json]";
+
+/// Goals that nothing on this machine or in this version can be held against.
+const NOT_HERE: &str = "\
+Ratios are conductor / direct, the median of the rounds' ratios. Goals with `ssh` are ssh's own ratio to direct,
+measured once elsewhere (µs or thousand frames/s); ssh and the ACP conductor themselves are n/a here. Not measured
+yet: 128 sessions at once, permission decided by policy, journal, ledger, reattach, restart.";
+
+struct Options {
+    quick: bool,
+    rounds: Option<usize>,
+    json: PathBuf,
+}
+
+fn main() -> Result<()> {
+    let Some(options) = options()? else {
+        println!("{USAGE}");
+        return Ok(());
+    };
+    let (amount, patience, budget, rounds) =
+        if options.quick { (Amount::QUICK, 1, 10, 2) } else { (Amount::FULL, 5, 120, 5) };
+    let machine = Machine::new(Duration::from_secs(patience), Duration::from_secs(budget));
+    let rounds = options.rounds.unwrap_or(rounds);
+    let mut bench = Bench::start(Programs::build()?, amount, machine)?;
+    for index in 0..rounds {
+        eprintln!("round {} of {rounds}", index + 1);
+        bench.round(index)?;
+    }
+    let (rows, machine) = bench.finish()?;
+    println!("\n{}\n{NOT_HERE}", report::table(&rows, &machine));
+    if let Some(dir) = options.json.parent() {
+        fs::create_dir_all(dir)?;
+    }
+    let text = serde_json::to_string_pretty(&report::json(&rows, &machine, rounds))?;
+    fs::write(&options.json, text).with_context(|| format!("cannot write {}", options.json.display()))?;
+    println!("\nEverything, each round included: {}", options.json.display());
+    Ok(())
+}
+
+/// The command line; nothing if help was asked for.
+fn options() -> Result<Option<Options>> {
+    let rounds = match std::env::var("BENCH_ROUNDS") {
+        Ok(text) => Some(text.parse().context("BENCH_ROUNDS must be a number")?),
+        Err(_) => None,
+    };
+    let mut options = Options { quick: false, rounds, json: "target/bench.json".into() };
+    let mut args = std::env::args().skip(1);
+    while let Some(flag) = args.next() {
+        let mut value = || args.next().with_context(|| format!("{flag} needs a value"));
+        match flag.as_str() {
+            "--quick" => options.quick = true,
+            "--rounds" => options.rounds = Some(value()?.parse().context("--rounds needs a number")?),
+            "--json" => options.json = value()?.into(),
+            "--help" | "-h" => return Ok(None),
+            _ => bail!("unknown flag {flag}\n\n{USAGE}"),
+        }
+    }
+    if options.rounds == Some(0) {
+        bail!("there must be one round at least");
+    }
+    Ok(Some(options))
+}

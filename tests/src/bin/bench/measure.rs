@@ -1,0 +1,380 @@
+//! The measurements. Each round takes every one of them once, the agent alone and through the conductor in turn.
+
+use std::{
+    process::Command,
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, ensure};
+
+use crate::{
+    editor::Editor,
+    machine::{self, Machine},
+    report::{Goal, Row, median, percentile},
+    service::{Programs, SLOW_START, Service},
+};
+
+/// How much of everything one round does.
+#[derive(Debug, Clone, Copy)]
+pub struct Amount {
+    pub round_trips: usize,
+    pub stream: usize,
+    /// Streams of one round, of which the median counts.
+    pub streams: usize,
+    pub paced: usize,
+    pub starts: usize,
+    pub slow_starts: usize,
+    pub idle_sessions: usize,
+}
+
+impl Amount {
+    pub const FULL: Self = Self {
+        round_trips: 2000,
+        stream: 100_000,
+        streams: 3,
+        paced: 500,
+        starts: 20,
+        slow_starts: 3,
+        idle_sessions: 200,
+    };
+    pub const QUICK: Self = Self {
+        round_trips: 500,
+        stream: 20_000,
+        streams: 3,
+        paced: 100,
+        starts: 5,
+        slow_starts: 1,
+        idle_sessions: 200,
+    };
+}
+
+/// Frames per second of the paced stream.
+const PACE: usize = 500;
+
+/// A slow reader takes nothing at first, then a little at a time, and then all the rest.
+const READER_ASLEEP: Duration = Duration::from_secs(1);
+const READER_PAUSE: Duration = Duration::from_millis(2);
+const READER_SLOW_BYTES: usize = 24 << 20;
+
+/// Connections that share the idle sessions.
+const CONNECTIONS: usize = 4;
+
+/// An editor with a session.
+struct Seat {
+    editor: Editor,
+    session: String,
+}
+
+/// Everything that is measured round by round.
+pub struct Bench {
+    programs: Programs,
+    amount: Amount,
+    service: Service,
+    direct: Seat,
+    through: Seat,
+    pub machine: Machine,
+    rows: Rows,
+}
+
+struct Rows {
+    prompt_p50: Row,
+    prompt_p99: Row,
+    permission: Row,
+    stream_small: Row,
+    stream_decoded: Row,
+    stream_large: Row,
+    paced: Row,
+    cpu_small: Row,
+    cpu_large: Row,
+    start: Row,
+    new: Row,
+    new_slow: Row,
+    idle: Row,
+    session: Row,
+    fast_reader: Row,
+    slow_reader: Row,
+}
+
+impl Rows {
+    fn new() -> Self {
+        use Goal::{AddedAtMost, AtMost, RatioAtLeast, RatioAtMost};
+        Self {
+            prompt_p50: Row::new("prompt round trip p50", "µs", RatioAtMost(7.0), "ssh: 126/18"),
+            prompt_p99: Row::new("prompt round trip p99", "µs", RatioAtMost(7.45), "1.5 × ssh: 313/63"),
+            permission: Row::new("permission round trip p50", "µs", RatioAtMost(12.5), "ssh: 188/15"),
+            stream_small: Row::new("stream of 64 B", "frames/s", RatioAtLeast(0.35), ""),
+            stream_decoded: Row::new("the same, editor that decodes", "frames/s", RatioAtLeast(0.35), ""),
+            stream_large: Row::new("stream of 2 KiB", "frames/s", RatioAtLeast(0.163), "1.3 × ssh: 92/734"),
+            paced: Row::new("paced stream, delay p50", "µs", RatioAtMost(11.0), "1.3 × ssh: 118/14"),
+            cpu_small: Row::new("CPU per frame of 64 B, bridge + serve", "µs", AtMost(3.0), ""),
+            cpu_large: Row::new("CPU per frame of 2 KiB, bridge + serve", "µs", AtMost(3.0), ""),
+            start: Row::new("connect → initialize, against `true`", "ms", AddedAtMost(8.0), ""),
+            new: Row::new("new session, warm, against a cold start", "ms", Goal::None, ""),
+            new_slow: Row::new(
+                "the same, agent that starts in 0.5 s",
+                "ms",
+                RatioAtMost(0.05),
+                "20 × faster",
+            ),
+            idle: Row::new("memory of serve, idle", "MiB", Goal::None, ""),
+            session: Row::new("memory per idle session in serve", "KiB", AtMost(64.0), ""),
+            fast_reader: Row::new("memory of serve above idle, stream of 2 KiB", "MiB", AtMost(32.0), ""),
+            slow_reader: Row::new("the same, slow reader", "MiB", AtMost(32.0), ""),
+        }
+    }
+}
+
+impl Bench {
+    pub fn start(programs: Programs, amount: Amount, machine: Machine) -> Result<Self> {
+        let service = Service::start(&programs)?;
+        let mut direct = programs.direct()?;
+        direct.initialize()?;
+        let direct = Seat { session: direct.new_session(&service.work())?, editor: direct };
+        let through = seat(&service, "stub")?;
+        Ok(Self { programs, amount, service, direct, through, machine, rows: Rows::new() })
+    }
+
+    /// Ends everything in good order and gives the rows in the order of the table.
+    pub fn finish(self) -> Result<(Vec<Row>, Machine)> {
+        self.direct.editor.end()?;
+        self.through.editor.end()?;
+        self.service.stop()?;
+        let r = self.rows;
+        let rows = vec![
+            r.prompt_p50,
+            r.prompt_p99,
+            r.permission,
+            r.stream_small,
+            r.stream_decoded,
+            r.stream_large,
+            r.paced,
+            r.cpu_small,
+            r.cpu_large,
+            r.start,
+            r.new,
+            r.new_slow,
+            r.idle,
+            r.session,
+            r.fast_reader,
+            r.slow_reader,
+        ];
+        Ok((rows, self.machine))
+    }
+
+    /// One round of everything. The order of the two targets changes from round to round.
+    pub fn round(&mut self, index: usize) -> Result<()> {
+        let direct_first = index.is_multiple_of(2);
+        let a = self.amount;
+
+        let [direct, through] = self.both(direct_first, |seat, _| {
+            for _ in 0..a.round_trips / 10 {
+                seat.editor.turn(&seat.session, "n=1 size=64", 2)?;
+            }
+            let one = |_| Ok(micros(seat.editor.turn(&seat.session, "n=1 size=64", 2)?));
+            (0..a.round_trips).map(one).collect::<Result<Vec<f64>>>()
+        })?;
+        self.rows.prompt_p50.pair(median(&direct), median(&through));
+        self.rows.prompt_p99.pair(percentile(&direct, 0.99), percentile(&through, 0.99));
+
+        let [direct, through] = self.both(direct_first, |seat, _| {
+            let one = |_| Ok(micros(seat.editor.permission(&seat.session)?));
+            (0..a.round_trips / 2).map(one).collect::<Result<Vec<f64>>>()
+        })?;
+        self.rows.permission.pair(median(&direct), median(&through));
+
+        let [direct, through] = self.both(direct_first, |seat, _| {
+            Ok(seat.editor.paced(&seat.session, PACE, a.paced)?.into_iter().map(micros).collect::<Vec<_>>())
+        })?;
+        self.rows.paced.pair(median(&direct), median(&through));
+
+        let [direct, through] = self.both(direct_first, |seat, serve| stream(seat, serve, a, 64))?;
+        self.rows.stream_small.pair(direct.0, through.0);
+        self.rows.cpu_small.value(through.1);
+
+        let [direct, through] = self.both(direct_first, |seat, _| {
+            let prompt = format!("n={} size=64", a.stream);
+            let one = |_| rate(a.stream, seat.editor.decoded_turn(&seat.session, &prompt, a.stream + 1)?);
+            (0..a.streams).map(one).collect::<Result<Vec<f64>>>()
+        })?;
+        self.rows.stream_decoded.pair(median(&direct), median(&through));
+
+        let [direct, through] = self.both(direct_first, |seat, serve| stream(seat, serve, a, 2048))?;
+        self.rows.stream_large.pair(direct.0, through.0);
+        self.rows.cpu_large.value(through.1);
+
+        self.starts()?;
+        self.new_sessions()?;
+        self.memory()
+    }
+
+    /// Measures both targets, one after the other; gives direct first.
+    fn both<T>(
+        &mut self,
+        direct_first: bool,
+        mut measure: impl FnMut(&mut Seat, u32) -> Result<T>,
+    ) -> Result<[T; 2]> {
+        let serve = self.service.pid();
+        let mut one = |seat: &mut Seat| {
+            self.machine.settle()?;
+            self.service.step();
+            measure(seat, serve)
+        };
+        if direct_first {
+            let direct = one(&mut self.direct)?;
+            Ok([direct, one(&mut self.through)?])
+        } else {
+            let through = one(&mut self.through)?;
+            Ok([one(&mut self.direct)?, through])
+        }
+    }
+
+    /// How long a person waits for the bridge, against the least that any program takes.
+    fn starts(&mut self) -> Result<()> {
+        self.machine.settle()?;
+        self.service.step();
+        let (mut trivial, mut bridge) = (Vec::new(), Vec::new());
+        for _ in 0..self.amount.starts {
+            let started = Instant::now();
+            ensure!(Command::new("true").status()?.success(), "`true` failed");
+            trivial.push(millis(started.elapsed()));
+
+            let started = Instant::now();
+            let editor = self.service.editor("stub")?;
+            bridge.push(millis(started.elapsed()));
+            editor.end()?;
+        }
+        self.rows.start.pair(median(&trivial), median(&bridge));
+        Ok(())
+    }
+
+    fn new_sessions(&mut self) -> Result<()> {
+        let (direct, warm) = self.new_session("stub", self.amount.starts, Programs::direct)?;
+        self.rows.new.pair(direct, warm);
+        let (direct, warm) = self.new_session("slow", self.amount.slow_starts, Programs::direct_slow)?;
+        self.rows.new_slow.pair(direct, warm);
+        Ok(())
+    }
+
+    /// A session in an open editor with a warm agent, against starting the agent.
+    fn new_session(
+        &mut self,
+        agent: &str,
+        count: usize,
+        spawn: impl Fn(&Programs) -> Result<Editor>,
+    ) -> Result<(f64, f64)> {
+        self.machine.settle()?;
+        let work = self.service.work();
+        let mut editor = self.service.editor(agent)?;
+        let (mut direct, mut warm) = (Vec::new(), Vec::new());
+        // The first one makes sure that the directory is kept warm from now on. Then whatever is starting must
+        // have started: each session below starts one process, its successor, and is over when that is warm.
+        let session = editor.new_session(&work)?;
+        editor.close_session(&session)?;
+        sleep(SLOW_START + Duration::from_millis(200));
+        for _ in 0..count {
+            self.service.step();
+            let begun = Instant::now();
+            let mut alone = spawn(&self.programs)?;
+            alone.initialize()?;
+            alone.new_session(&work)?;
+            direct.push(millis(begun.elapsed()));
+            alone.end()?;
+
+            let started = self.service.started(agent);
+            let begun = Instant::now();
+            let session = editor.new_session(&work)?;
+            warm.push(millis(begun.elapsed()));
+            editor.close_session(&session)?;
+            self.service.until_started(agent, started + 1)?;
+        }
+        editor.end()?;
+        Ok((median(&direct), median(&warm)))
+    }
+
+    /// What the service keeps in memory. A fresh one each time, because freed memory stays with a process.
+    fn memory(&mut self) -> Result<()> {
+        let service = Service::start(&self.programs)?;
+        let pid = service.pid();
+        let mut seats = Vec::new();
+        for _ in 0..CONNECTIONS {
+            seats.push(seat(&service, "shared")?);
+        }
+        let before = machine::resident(pid)?;
+        self.rows.idle.value(before / 1024.0);
+        let each = self.amount.idle_sessions / CONNECTIONS;
+        for seat in &mut seats {
+            for _ in 0..each {
+                seat.editor.new_session(&service.work())?;
+            }
+        }
+        let after = machine::resident(pid)?;
+        self.rows.session.value((after - before) / (each * CONNECTIONS) as f64);
+        for seat in seats {
+            seat.editor.end()?;
+        }
+        service.stop()?;
+
+        let fast = self.streaming_memory(|_| {})?;
+        self.rows.fast_reader.value(fast);
+        let slow = self.streaming_memory(|read| {
+            if read == 0 {
+                sleep(READER_ASLEEP);
+            } else if read < READER_SLOW_BYTES {
+                sleep(READER_PAUSE);
+            }
+        })?;
+        self.rows.slow_reader.value(slow);
+        Ok(())
+    }
+
+    /// The most memory above idle, in MiB, while a stream passes.
+    fn streaming_memory(&mut self, pause: impl FnMut(usize)) -> Result<f64> {
+        let service = Service::start(&self.programs)?;
+        let mut seat = seat(&service, "stub")?;
+        seat.editor.turn(&seat.session, "n=1 size=64", 2)?;
+        let pid = service.pid();
+        machine::forget_peak(pid)?;
+        let before = machine::resident(pid)?;
+        let frames = self.amount.stream;
+        seat.editor.turn_slowly(&seat.session, &format!("n={frames} size=2048"), frames + 1, pause)?;
+        let above = machine::peak(pid)? - before;
+        seat.editor.end()?;
+        service.stop()?;
+        Ok(above / 1024.0)
+    }
+}
+
+fn seat(service: &Service, agent: &str) -> Result<Seat> {
+    let mut editor = service.editor(agent)?;
+    let session = editor.new_session(&service.work())?;
+    Ok(Seat { editor, session })
+}
+
+/// Frames per second of the median stream, and CPU time per frame of what the editor started and the service:
+/// meaningless for the direct target, whose child is the agent.
+fn stream(seat: &mut Seat, serve: u32, amount: Amount, size: usize) -> Result<(f64, f64)> {
+    let prompt = format!("n={} size={size}", amount.stream);
+    let cpu = |seat: &Seat| Ok::<_, anyhow::Error>(machine::cpu(seat.editor.pid())? + machine::cpu(serve)?);
+    let before = cpu(seat)?;
+    let mut rates = Vec::new();
+    for _ in 0..amount.streams {
+        let took = seat.editor.turn(&seat.session, &prompt, amount.stream + 1)?;
+        rates.push(rate(amount.stream, took)?);
+    }
+    let used = cpu(seat)? - before;
+    Ok((median(&rates), micros(used) / (amount.stream * amount.streams) as f64))
+}
+
+fn rate(frames: usize, took: Duration) -> Result<f64> {
+    ensure!(!took.is_zero(), "a stream that took no time");
+    Ok(frames as f64 / took.as_secs_f64())
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}

@@ -1,0 +1,247 @@
+//! The programs under test: found or built, started with a state directory and a configuration of their own,
+//! and ended with everything they started.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::mpsc::{RecvTimeoutError, Sender, channel},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use tempfile::TempDir;
+
+use crate::editor::Editor;
+
+/// How long the slow agent takes to start: the lower end of what node-based agents take.
+pub const SLOW_START: Duration = Duration::from_millis(500);
+
+/// How long the service may take to become ready, or an agent to become warm.
+const READY_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How long it may take to stop.
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A measurement that takes longer is stuck.
+const STUCK: Duration = Duration::from_secs(120);
+
+/// The programs under test.
+#[derive(Debug, Clone)]
+pub struct Programs {
+    pub conductor: PathBuf,
+    pub stub: PathBuf,
+}
+
+impl Programs {
+    /// Builds both where this program was built, so that all are of one profile and one state of the source.
+    pub fn build() -> Result<Self> {
+        let bench = std::env::current_exe()?;
+        let dir = bench.parent().context("this program lies nowhere")?;
+        if let Some(cargo) = std::env::var_os("CARGO") {
+            // One after the other: built together, they would share the features of their dependencies, and the
+            // conductor measured would not be the one that people build.
+            for (package, program) in [("conductor", "conductor"), ("conductor-tests", "stub-agent")] {
+                let mut build = Command::new(&cargo);
+                build.args(["build", "--quiet", "--package", package, "--bin", program]);
+                build.current_dir(env!("CARGO_MANIFEST_DIR"));
+                if dir.ends_with("release") {
+                    build.arg("--release");
+                }
+                ensure!(build.status()?.success(), "{program} does not build");
+            }
+        }
+        let found = Self { conductor: dir.join("conductor"), stub: dir.join("stub-agent") };
+        for path in [&found.conductor, &found.stub] {
+            ensure!(path.is_file(), "{} is missing; start the benchmark by `make bench`", path.display());
+        }
+        Ok(found)
+    }
+
+    /// The agent on its own.
+    pub fn direct(&self) -> Result<Editor> {
+        Editor::spawn(&mut Command::new(&self.stub))
+    }
+
+    /// The agent on its own, slow to start.
+    pub fn direct_slow(&self) -> Result<Editor> {
+        let delay = SLOW_START.as_millis().to_string();
+        Editor::spawn(Command::new(&self.stub).args(["--start-delay-ms", &delay]))
+    }
+}
+
+/// A running service.
+pub struct Service {
+    programs: Programs,
+    child: Child,
+    dir: TempDir,
+    watch: Sender<()>,
+}
+
+impl Service {
+    pub fn start(programs: &Programs) -> Result<Self> {
+        let dir = TempDir::with_prefix("conductor-bench-")?;
+        let base = dir.path().canonicalize()?;
+        for name in ["work", "state"] {
+            fs::create_dir(base.join(name))?;
+        }
+        let config = base.join("agents.toml");
+        fs::write(&config, configuration(programs, &base))?;
+        let log = fs::File::create(base.join("log"))?;
+        let mut command = Command::new(&programs.conductor);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--config"]).arg(&config);
+        command.arg("--state-dir").arg(base.join("state"));
+        clean(&mut command);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()?;
+        let watch = watch(child.id());
+        let mut service = Self { programs: programs.clone(), child, dir, watch };
+        service.until_ready()?;
+        Ok(service)
+    }
+
+    fn until_ready(&mut self) -> Result<()> {
+        let due = Instant::now() + READY_TIMEOUT;
+        while !self.path("state/endpoint").exists() {
+            if let Some(status) = self.child.try_wait()? {
+                let log = fs::read_to_string(self.path("log")).unwrap_or_default();
+                bail!("the service ended at once ({status}): {log}");
+            }
+            ensure!(Instant::now() < due, "the service is not ready after {READY_TIMEOUT:?}");
+            sleep(Duration::from_millis(2));
+        }
+        Ok(())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The directory that sessions work in.
+    pub fn work(&self) -> PathBuf {
+        self.path("work")
+    }
+
+    /// Says that a measurement begins; one that never ends is ended with the service.
+    pub fn step(&self) {
+        self.watch.send(()).ok();
+    }
+
+    /// A bridge to one of the agents, no handshake yet.
+    pub fn bridge(&self, agent: &str) -> Result<Editor> {
+        let mut command = Command::new(&self.programs.conductor);
+        command.args(["connect", "--agent", agent, "--state-dir"]).arg(self.path("state"));
+        clean(&mut command);
+        Editor::spawn(command.current_dir(self.work()))
+    }
+
+    /// A bridge with its handshake done.
+    pub fn editor(&self, agent: &str) -> Result<Editor> {
+        let mut editor = self.bridge(agent)?;
+        editor.initialize()?;
+        Ok(editor)
+    }
+
+    /// How many processes of an agent have done their handshake so far.
+    pub fn started(&self, agent: &str) -> u64 {
+        fs::metadata(self.path(&format!("ready-{agent}"))).map_or(0, |file| file.len())
+    }
+
+    /// Waits until an agent has started so many processes.
+    pub fn until_started(&self, agent: &str, count: u64) -> Result<()> {
+        let due = Instant::now() + READY_TIMEOUT;
+        while self.started(agent) < count {
+            ensure!(Instant::now() < due, "agent `{agent}` has no warm process after {READY_TIMEOUT:?}");
+            sleep(Duration::from_millis(1));
+        }
+        // The handshake still has to be read by the service.
+        sleep(Duration::from_millis(20));
+        Ok(())
+    }
+
+    /// Stops the service and checks that it went in good order.
+    pub fn stop(mut self) -> Result<()> {
+        kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM)?;
+        let due = Instant::now() + STOP_TIMEOUT;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                ensure!(status.success(), "the service ended with {status}");
+                return Ok(());
+            }
+            ensure!(Instant::now() < due, "the service did not stop within {STOP_TIMEOUT:?}");
+            sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // Both fail harmlessly if it was stopped; the guards end the agents.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// Three kinds of the same agent: one session to a process, slow to start, and many sessions to a process.
+fn configuration(programs: &Programs, base: &Path) -> String {
+    let base = base.display();
+    let stub = programs.stub.display();
+    let delay = SLOW_START.as_millis();
+    format!(
+        r#"default = "stub"
+roots = ["{base}"]
+
+[service]
+max_sessions_per_connection = 256
+
+[agents.stub]
+command = "{stub}"
+args = ["--ready", "{base}/ready-stub"]
+
+[agents.slow]
+command = "{stub}"
+args = ["--start-delay-ms", "{delay}", "--ready", "{base}/ready-slow"]
+
+[agents.shared]
+command = "{stub}"
+args = ["--ready", "{base}/ready-shared"]
+sessions_per_process = 1024
+"#
+    )
+}
+
+/// The user's own settings must not reach what is measured.
+fn clean(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("CONDUCTOR_") || name == "RUST_LOG" {
+            command.env_remove(name);
+        }
+    }
+}
+
+/// Kills the service if a measurement is stuck: the bridge then ends, the read that waits for it fails, and the
+/// benchmark ends with that error instead of never.
+fn watch(pid: u32) -> Sender<()> {
+    let (step, steps) = channel();
+    std::thread::spawn(move || {
+        loop {
+            match steps.recv_timeout(STUCK) {
+                Ok(()) => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    kill(Pid::from_raw(pid as i32), Signal::SIGKILL).ok();
+                    return;
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    });
+    step
+}

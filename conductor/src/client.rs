@@ -14,7 +14,7 @@ use tonic::{
 
 use crate::{
     cli::{ChoiceArgs, EndpointArgs, Global},
-    grpc::{CONNECTION_WINDOW, MAX_MESSAGE, STREAM_WINDOW},
+    grpc::{CONNECTION_WINDOW, HTTP2_FRAME, MAX_MESSAGE, STREAM_WINDOW},
     proto::{
         ConnectRequest, ConnectResponse, Hello, acp_client::AcpClient, agents_client::AgentsClient,
         connect_request, connect_response,
@@ -83,6 +83,7 @@ impl Client {
             .tcp_nodelay(true)
             .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
             .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+            .max_frame_size(HTTP2_FRAME)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .connect()

@@ -43,6 +43,10 @@ pub const STREAM_WINDOW: u32 = 1 << 20;
 /// The same for a whole connection.
 pub const CONNECTION_WINDOW: u32 = 4 << 20;
 
+/// Bytes in one HTTP/2 frame. The default of 16 KiB costs a run of frames
+/// several writes.
+pub const HTTP2_FRAME: u32 = 256 << 10;
+
 /// Serves until `stop`, then lets calls in flight end.
 pub async fn serve(
     listener: TcpListener,
@@ -69,6 +73,7 @@ pub async fn serve(
         .http2_max_pending_accept_reset_streams(Some(MAX_PENDING_RESETS))
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+        .max_frame_size(HTTP2_FRAME)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW);
     let tunnel = AcpServer::new(tunnel::Tunnel::new(hub.clone()))

@@ -6,6 +6,7 @@
 mod editor;
 mod machine;
 mod measure;
+mod relay;
 mod report;
 mod service;
 
@@ -27,9 +28,10 @@ const USAGE: &str = "bench [--quick] [--rounds N] [--json FILE]
 
 /// Goals that nothing on this machine or in this version can be held against.
 const NOT_HERE: &str = "\
-Ratios are conductor / direct, the median of the rounds' ratios. Goals with `ssh` are ssh's own ratio to direct,
-measured once elsewhere (µs or thousand frames/s); ssh and the ACP conductor themselves are n/a here. Not measured
-yet: 128 sessions at once, permission decided by policy, journal, ledger, reattach, restart.";
+Ratios are conductor / direct, the median of the rounds' ratios, and so are the goals; × relay is conductor / relay,
+where the relay only copies between pipes and TCP: the shape of ssh without its cipher. Goals with `ssh` are ssh's own
+ratio to direct, measured once elsewhere (µs or thousand frames/s); ssh and the ACP conductor are n/a here. Not
+measured yet: 128 sessions at once, permission decided by policy, journal, ledger, reattach, restart.";
 
 struct Options {
     quick: bool,
@@ -38,6 +40,15 @@ struct Options {
 }
 
 fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [relay::NEAR, stub] => relay::near(stub),
+        [relay::FAR, address, stub] => relay::far(address, stub),
+        _ => bench(),
+    }
+}
+
+fn bench() -> Result<()> {
     let Some(options) = options()? else {
         println!("{USAGE}");
         return Ok(());

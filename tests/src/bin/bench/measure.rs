@@ -1,4 +1,5 @@
-//! The measurements. Each round takes every one of them once, the agent alone and through the conductor in turn.
+//! The measurements. Each round takes every one of them once, the agent alone, behind a plain relay
+//! and through the conductor in turn.
 
 use std::{
     process::Command,
@@ -6,11 +7,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 
 use crate::{
     editor::Editor,
     machine::{self, Machine},
+    relay,
     report::{Goal, Row, median, percentile},
     service::{Programs, SLOW_START, Service},
 };
@@ -66,13 +68,22 @@ struct Seat {
     session: String,
 }
 
+impl Seat {
+    /// Does the handshake and opens a session.
+    fn take(mut editor: Editor, service: &Service) -> Result<Self> {
+        editor.initialize()?;
+        let session = editor.new_session(&service.work())?;
+        Ok(Self { editor, session })
+    }
+}
+
 /// Everything that is measured round by round.
 pub struct Bench {
     programs: Programs,
     amount: Amount,
     service: Service,
-    direct: Seat,
-    through: Seat,
+    /// The agent alone, behind a plain relay, and through the conductor.
+    seats: [Seat; 3],
     pub machine: Machine,
     rows: Rows,
 }
@@ -128,17 +139,19 @@ impl Rows {
 impl Bench {
     pub fn start(programs: Programs, amount: Amount, machine: Machine) -> Result<Self> {
         let service = Service::start(&programs)?;
-        let mut direct = programs.direct()?;
-        direct.initialize()?;
-        let direct = Seat { session: direct.new_session(&service.work())?, editor: direct };
-        let through = seat(&service, "stub")?;
-        Ok(Self { programs, amount, service, direct, through, machine, rows: Rows::new() })
+        let seats = [
+            Seat::take(programs.direct()?, &service)?,
+            Seat::take(relay::spawn(&programs)?, &service)?,
+            Seat::take(service.bridge("stub")?, &service)?,
+        ];
+        Ok(Self { programs, amount, service, seats, machine, rows: Rows::new() })
     }
 
     /// Ends everything in good order and gives the rows in the order of the table.
     pub fn finish(self) -> Result<(Vec<Row>, Machine)> {
-        self.direct.editor.end()?;
-        self.through.editor.end()?;
+        for seat in self.seats {
+            seat.editor.end()?;
+        }
         self.service.stop()?;
         let r = self.rows;
         let rows = vec![
@@ -162,70 +175,68 @@ impl Bench {
         Ok((rows, self.machine))
     }
 
-    /// One round of everything. The order of the two targets changes from round to round.
+    /// One round of everything. Who of the three comes first changes from round to round.
     pub fn round(&mut self, index: usize) -> Result<()> {
-        let direct_first = index.is_multiple_of(2);
         let a = self.amount;
 
-        let [direct, through] = self.both(direct_first, |seat, _| {
+        let times = self.each(index, |seat, _| {
             for _ in 0..a.round_trips / 10 {
                 seat.editor.turn(&seat.session, "n=1 size=64", 2)?;
             }
             let one = |_| Ok(micros(seat.editor.turn(&seat.session, "n=1 size=64", 2)?));
             (0..a.round_trips).map(one).collect::<Result<Vec<f64>>>()
         })?;
-        self.rows.prompt_p50.pair(median(&direct), median(&through));
-        self.rows.prompt_p99.pair(percentile(&direct, 0.99), percentile(&through, 0.99));
+        self.rows.prompt_p50.three(times.each_ref().map(|times| median(times)));
+        self.rows.prompt_p99.three(times.each_ref().map(|times| percentile(times, 0.99)));
 
-        let [direct, through] = self.both(direct_first, |seat, _| {
+        let times = self.each(index, |seat, _| {
             let one = |_| Ok(micros(seat.editor.permission(&seat.session)?));
             (0..a.round_trips / 2).map(one).collect::<Result<Vec<f64>>>()
         })?;
-        self.rows.permission.pair(median(&direct), median(&through));
+        self.rows.permission.three(times.map(|times| median(&times)));
 
-        let [direct, through] = self.both(direct_first, |seat, _| {
+        let times = self.each(index, |seat, _| {
             Ok(seat.editor.paced(&seat.session, PACE, a.paced)?.into_iter().map(micros).collect::<Vec<_>>())
         })?;
-        self.rows.paced.pair(median(&direct), median(&through));
+        self.rows.paced.three(times.map(|times| median(&times)));
 
-        let [direct, through] = self.both(direct_first, |seat, serve| stream(seat, serve, a, 64))?;
-        self.rows.stream_small.pair(direct.0, through.0);
-        self.rows.cpu_small.value(through.1);
+        let streams = self.each(index, |seat, serve| stream(seat, serve, a, 64))?;
+        self.rows.stream_small.three(streams.map(|(rate, _)| rate));
+        self.rows.cpu_small.value(streams[2].1);
 
-        let [direct, through] = self.both(direct_first, |seat, _| {
+        let rates = self.each(index, |seat, _| {
             let prompt = format!("n={} size=64", a.stream);
             let one = |_| rate(a.stream, seat.editor.decoded_turn(&seat.session, &prompt, a.stream + 1)?);
             (0..a.streams).map(one).collect::<Result<Vec<f64>>>()
         })?;
-        self.rows.stream_decoded.pair(median(&direct), median(&through));
+        self.rows.stream_decoded.three(rates.map(|rates| median(&rates)));
 
-        let [direct, through] = self.both(direct_first, |seat, serve| stream(seat, serve, a, 2048))?;
-        self.rows.stream_large.pair(direct.0, through.0);
-        self.rows.cpu_large.value(through.1);
+        let streams = self.each(index, |seat, serve| stream(seat, serve, a, 2048))?;
+        self.rows.stream_large.three(streams.map(|(rate, _)| rate));
+        self.rows.cpu_large.value(streams[2].1);
 
         self.starts()?;
         self.new_sessions()?;
         self.memory()
     }
 
-    /// Measures both targets, one after the other; gives direct first.
-    fn both<T>(
+    /// Measures all three, one right after the other.
+    fn each<T>(
         &mut self,
-        direct_first: bool,
+        round: usize,
         mut measure: impl FnMut(&mut Seat, u32) -> Result<T>,
-    ) -> Result<[T; 2]> {
+    ) -> Result<[T; 3]> {
         let serve = self.service.pid();
-        let mut one = |seat: &mut Seat| {
+        let mut found = [const { None }; 3];
+        for turn in 0..3 {
+            let which = (round + turn) % 3;
             self.machine.settle()?;
             self.service.step();
-            measure(seat, serve)
-        };
-        if direct_first {
-            let direct = one(&mut self.direct)?;
-            Ok([direct, one(&mut self.through)?])
-        } else {
-            let through = one(&mut self.through)?;
-            Ok([one(&mut self.direct)?, through])
+            found[which] = Some(measure(&mut self.seats[which], serve)?);
+        }
+        match found {
+            [Some(direct), Some(relay), Some(conductor)] => Ok([direct, relay, conductor]),
+            _ => bail!("a target was not measured"),
         }
     }
 
@@ -298,7 +309,7 @@ impl Bench {
         let pid = service.pid();
         let mut seats = Vec::new();
         for _ in 0..CONNECTIONS {
-            seats.push(seat(&service, "shared")?);
+            seats.push(Seat::take(service.bridge("shared")?, &service)?);
         }
         let before = machine::resident(pid)?;
         self.rows.idle.value(before / 1024.0);
@@ -331,7 +342,7 @@ impl Bench {
     /// The most memory above idle, in MiB, while a stream passes.
     fn streaming_memory(&mut self, pause: impl FnMut(usize)) -> Result<f64> {
         let service = Service::start(&self.programs)?;
-        let mut seat = seat(&service, "stub")?;
+        let mut seat = Seat::take(service.bridge("stub")?, &service)?;
         seat.editor.turn(&seat.session, "n=1 size=64", 2)?;
         let pid = service.pid();
         machine::forget_peak(pid)?;
@@ -343,12 +354,6 @@ impl Bench {
         service.stop()?;
         Ok(above / 1024.0)
     }
-}
-
-fn seat(service: &Service, agent: &str) -> Result<Seat> {
-    let mut editor = service.editor(agent)?;
-    let session = editor.new_session(&service.work())?;
-    Ok(Seat { editor, session })
 }
 
 /// Frames per second of the median stream, and CPU time per frame of what the editor started and the service:

@@ -30,18 +30,26 @@ pub struct Row {
     /// Where the goal comes from.
     source: &'static str,
     direct: Vec<f64>,
+    /// The agent behind a plain relay.
+    relay: Vec<f64>,
     conductor: Vec<f64>,
 }
 
 impl Row {
     pub fn new(name: &'static str, unit: &'static str, goal: Goal, source: &'static str) -> Self {
-        Self { name, unit, goal, source, direct: Vec::new(), conductor: Vec::new() }
+        Self { name, unit, goal, source, direct: Vec::new(), relay: Vec::new(), conductor: Vec::new() }
     }
 
     /// Adds a round of both.
     pub fn pair(&mut self, direct: f64, conductor: f64) {
         self.direct.push(direct);
         self.conductor.push(conductor);
+    }
+
+    /// Adds a round of all three.
+    pub fn three(&mut self, [direct, relay, conductor]: [f64; 3]) {
+        self.pair(direct, conductor);
+        self.relay.push(relay);
     }
 
     /// Adds a round of a thing that only the conductor has.
@@ -51,6 +59,10 @@ impl Row {
 
     fn ratios(&self) -> Vec<f64> {
         self.direct.iter().zip(&self.conductor).map(|(direct, conductor)| conductor / direct).collect()
+    }
+
+    fn relay_ratios(&self) -> Vec<f64> {
+        self.relay.iter().zip(&self.conductor).map(|(relay, conductor)| conductor / relay).collect()
     }
 
     fn added(&self) -> Vec<f64> {
@@ -90,7 +102,7 @@ impl Row {
         }
     }
 
-    fn cells(&self) -> [String; 8] {
+    fn cells(&self) -> [String; 10] {
         let show = |values: &[f64]| if values.is_empty() { "–".into() } else { number(median(values)) };
         let ratios = self.ratios();
         let spread =
@@ -101,9 +113,11 @@ impl Row {
         [
             format!("{}, {}", self.name, self.unit),
             show(&self.direct),
+            show(&self.relay),
             show(&self.conductor),
             show(&ratios),
             spread,
+            show(&self.relay_ratios()),
             self.conductor.len().to_string(),
             self.mark().into(),
             self.goal(),
@@ -117,35 +131,38 @@ impl Row {
             "metric": self.name,
             "unit": self.unit,
             "direct": middle(&self.direct),
+            "relay": middle(&self.relay),
             "conductor": middle(&self.conductor),
             "ratio": middle(&ratios),
+            "ratio_to_relay": middle(&self.relay_ratios()),
             "added": middle(&added),
             "goal": self.goal(),
             "reached": self.reached(),
-            "rounds": { "direct": self.direct, "conductor": self.conductor, "ratio": ratios },
+            "rounds": { "direct": self.direct, "relay": self.relay, "conductor": self.conductor, "ratio": ratios },
         })
     }
 }
 
 /// The table, with a line on the machine above it.
 pub fn table(rows: &[Row], machine: &Machine) -> String {
-    let heads = ["metric", "direct", "conductor", "ratio", "of rounds", "n", "", "goal"].map(String::from);
-    let lines: Vec<[String; 8]> = std::iter::once(heads).chain(rows.iter().map(Row::cells)).collect();
+    let heads = ["metric", "direct", "relay", "conductor", "ratio", "of rounds", "× relay", "n", "", "goal"]
+        .map(String::from);
+    let lines: Vec<[String; 10]> = std::iter::once(heads).chain(rows.iter().map(Row::cells)).collect();
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 8] = std::array::from_fn(width);
+    let widths: [usize; 10] = std::array::from_fn(width);
     let mut out = format!("{}\n{}\n\n", machine::describe(), noise(machine));
     for (index, line) in lines.iter().enumerate() {
         let mut text = String::new();
         for (column, cell) in line.iter().enumerate() {
             let pad = " ".repeat(widths[column] - cell.chars().count());
             // Numbers end at the right, words begin at the left.
-            let numbers = (1..=5).contains(&column);
+            let numbers = (1..=7).contains(&column);
             let _ = if numbers { write!(text, "{pad}{cell}  ") } else { write!(text, "{cell}{pad}  ") };
         }
         out += text.trim_end();
         out.push('\n');
         if index == 0 {
-            out += &"─".repeat(widths.iter().sum::<usize>() + 14);
+            out += &"─".repeat(widths.iter().sum::<usize>() + 18);
             out.push('\n');
         }
     }

@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// An ack goes out after so many frames.
-const ACK_EVERY: u64 = 256;
+const ACK_EVERY: u64 = 4096;
 
 /// After the editor's last word, how long the service's may take.
 const LAST_WORDS: Duration = Duration::from_secs(3);

@@ -166,6 +166,7 @@ pub async fn spawn(launch: &Launch) -> Result<Started, String> {
     else {
         return Err("the guard has no pipes".into());
     };
+    widen(&stdout);
     let mut control = UnixStream::from_std(ours).map_err(|e| format!("no control socket: {e}"))?;
     let word = timeout(GUARD_GRACE, read_word(&mut control)).await.unwrap_or_default();
     let mut guarded = Guarded { guard, control: Some(control) };
@@ -176,6 +177,16 @@ pub async fn spawn(launch: &Launch) -> Result<Started, String> {
             let cause = word.strip_prefix("error ").unwrap_or("the guard did not start it");
             Err(cause.to_string())
         }
+    }
+}
+
+/// Gives a pipe more room, so that a streaming agent and its reader take
+/// turns less often. Users have a limit for this; the default does, too.
+fn widen(pipe: &ChildStdout) {
+    #[cfg(target_os = "linux")]
+    if let Ok(size) = i32::try_from(super::stdio::READ_BYTES) {
+        use nix::fcntl::{FcntlArg, fcntl};
+        fcntl(pipe, FcntlArg::F_SETPIPE_SZ(size)).ok();
     }
 }
 

@@ -13,8 +13,8 @@ use tracing::debug;
 
 use crate::{frame, queue};
 
-/// How much one read may yield: the capacity of a pipe.
-const READ_BYTES: usize = 64 << 10;
+/// How much one read may yield: the capacity of the pipes we make.
+pub const READ_BYTES: usize = 256 << 10;
 
 /// How long what was queued before the close may take to go out.
 const LAST_WORDS: Duration = Duration::from_millis(500);

@@ -41,7 +41,7 @@ const OUT_PACKETS: usize = 16;
 const OUT_BYTES: u32 = 2 << 20;
 
 /// An ack goes out after so many frames.
-const ACK_EVERY: u64 = 256;
+const ACK_EVERY: u64 = 4096;
 
 #[derive(Debug)]
 pub(super) struct Tunnel {

@@ -118,7 +118,9 @@ impl Keeper {
             return;
         }
         let Some(kind) = self.kinds.get_mut(&key.agent) else { return };
-        kind.interest(key.clone()).used = Instant::now();
+        let interest = kind.interest(key.clone());
+        interest.used = Instant::now();
+        interest.leased = Some(interest.used);
         kind.retire_replaced();
         if let Some(member) = kind.pick(&key) {
             reply.send(Ok(member.lease(&self.released))).ok();

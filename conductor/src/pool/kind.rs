@@ -47,9 +47,15 @@ pub(super) struct Kind {
     pub(super) last_exit: String,
 }
 
+/// A leased process is replaced by a new spare only after this long: starting
+/// one at once would compete with the session that is just being opened.
+const REFILL_PAUSE: Duration = Duration::from_millis(100);
+
 /// Who wants processes with a key.
 pub(super) struct Interest {
     pub(super) used: Instant,
+    /// When a process was last leased.
+    pub(super) leased: Option<Instant>,
     /// Kept warm whether used or not.
     pub(super) configured: bool,
     pub(super) waiting: VecDeque<oneshot::Sender<Result<Lease, Unavailable>>>,
@@ -67,6 +73,12 @@ pub(super) struct Member {
 
 /// What tells whether a program's file was replaced.
 pub(super) type Stamp = (u64, u64, Option<SystemTime>);
+
+impl Interest {
+    fn refill_at(&self) -> Option<Instant> {
+        self.leased.map(|at| at + REFILL_PAUSE)
+    }
+}
 
 impl Member {
     pub(super) fn sessions(&self) -> usize {
@@ -106,7 +118,8 @@ impl Kind {
     }
 
     pub(super) fn interest(&mut self, key: Key) -> &mut Interest {
-        let fresh = || Interest { used: Instant::now(), configured: false, waiting: VecDeque::new() };
+        let fresh =
+            || Interest { used: Instant::now(), leased: None, configured: false, waiting: VecDeque::new() };
         self.keys.entry(key).or_insert_with(fresh)
     }
 
@@ -178,6 +191,7 @@ impl Kind {
         // unused must not spend the process.
         while let Some(waiting) = self.interest(key.clone()).waiting.pop_front() {
             if !waiting.is_closed() {
+                self.interest(key.clone()).leased = Some(Instant::now());
                 waiting.send(Ok(member.lease(released))).ok();
                 break;
             }
@@ -268,7 +282,7 @@ impl Kind {
         for (key, interest) in &self.keys {
             // Whoever waits comes first; the spare is started once they have
             // theirs.
-            if !interest.waiting.is_empty() {
+            if !interest.waiting.is_empty() || interest.refill_at().is_some_and(|at| at > now) {
                 continue;
             }
             let ready = self.members.values().filter(|m| m.key == *key && m.is_spare() && !m.served).count();
@@ -291,8 +305,9 @@ impl Kind {
         let ages = self.members.values().filter(|m| m.is_spare());
         let ages =
             ages.flat_map(move |m| [m.process.started + self.config.warm_max_age, m.idle_since + idle]);
+        let refills = self.keys.values().filter_map(Interest::refill_at);
         let uses = self.keys.values().filter(|i| !i.configured).map(move |i| i.used + idle);
-        self.backoff_until.into_iter().chain(ages).chain(uses)
+        self.backoff_until.into_iter().chain(ages).chain(refills).chain(uses)
     }
 
     pub(super) fn status(&self, name: &Arc<str>, is_default: bool) -> AgentStatus {

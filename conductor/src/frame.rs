@@ -83,6 +83,7 @@ pub enum Method {
     RequestPermission,
     FsRead,
     FsWrite,
+    TerminalCreate,
     Terminal,
     ElicitationCreate,
     CancelRequest,
@@ -112,6 +113,7 @@ impl Method {
             b"fs/read_text_file" => Self::FsRead,
             b"fs/write_text_file" => Self::FsWrite,
             b"elicitation/create" => Self::ElicitationCreate,
+            b"terminal/create" => Self::TerminalCreate,
             b"$/cancel_request" => Self::CancelRequest,
             name if name.starts_with(b"terminal/") => Self::Terminal,
             name if name.starts_with(b"proxy/") => Self::Proxy,
@@ -121,7 +123,10 @@ impl Method {
 
     /// Whether an agent's request of this method is void without a session.
     pub fn needs_session(self) -> bool {
-        matches!(self, Self::RequestPermission | Self::FsRead | Self::FsWrite | Self::Terminal)
+        matches!(
+            self,
+            Self::RequestPermission | Self::FsRead | Self::FsWrite | Self::TerminalCreate | Self::Terminal
+        )
     }
 }
 

@@ -7,11 +7,19 @@
 //! that floods its stdout before it reads its stdin would otherwise lock both
 //! up for ever.)
 
+mod adapt;
 mod ending;
 mod from_agent;
 mod from_editor;
 
-use std::{collections::VecDeque, path::PathBuf, pin::pin, sync::Arc, time::Duration, time::SystemTime};
+use std::{
+    collections::{HashSet, VecDeque},
+    path::PathBuf,
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+    time::SystemTime,
+};
 
 use bytes::{Bytes, BytesMut};
 use serde_json::json;
@@ -224,6 +232,8 @@ struct Session {
     to_agent: VecDeque<Bytes>,
     to_editor: VecDeque<Packet>,
     stalled_since: Option<Instant>,
+    /// Terminals that the editor runs for this session.
+    terminals: HashSet<String>,
     exit: Option<Arc<Exit>>,
     ended: bool,
 }
@@ -247,6 +257,7 @@ pub fn start(open: Open, link: EditorLink, pool: Pool, router: Router, tasks: &T
         to_agent: VecDeque::new(),
         to_editor: VecDeque::new(),
         stalled_since: None,
+        terminals: HashSet::new(),
         exit: None,
         ended: false,
     };

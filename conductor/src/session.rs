@@ -34,7 +34,7 @@ use uuid::Uuid;
 use crate::{
     acp::{self, AgentHello, EditorCapabilities, Refusal, code},
     agent::{Cause, Exit, Process},
-    frame::{Frame, Method, Run, splice},
+    frame::{Frame, Kind, Method, Run, splice},
     identity::Caller,
     pending::{Pending, WireId},
     pool::{Key, Lease, Pool},
@@ -268,14 +268,21 @@ pub fn start(open: Open, link: EditorLink, pool: Pool, router: Router, tasks: &T
 
 impl Session {
     async fn run(mut self, pool: Pool, mut input: queue::Receiver<Frame>, overrun: CancellationToken) {
-        if let Some((output, held)) = self.bind(pool, &mut input).await {
+        let mut held = Vec::new();
+        if let Some(output) = self.bind(pool, &mut input, &mut held).await {
             self.ask_to_open();
-            for frame in held {
+            for frame in held.drain(..) {
                 self.from_editor(&frame);
             }
-            self.serve(input, output, overrun).await;
+            self.serve(&mut input, output, overrun).await;
         }
         self.answer_rest();
+        // What came too late is answered like what comes from now on.
+        input.close();
+        held.extend(std::iter::from_fn(|| input.try_recv()));
+        for frame in held.iter().filter(|frame| frame.peek().kind == Kind::Request) {
+            self.send_editor(Refusal::unknown_session(frame).frame(frame.get(frame.peek().id)));
+        }
         self.flush_editor().await;
         self.leave();
         self.link.events.send(SessionEvent::Ended(self.link.slot)).await.ok();
@@ -287,14 +294,14 @@ impl Session {
         &mut self,
         pool: Pool,
         input: &mut queue::Receiver<Frame>,
-    ) -> Option<(queue::Receiver<Run>, Vec<Frame>)> {
+        held: &mut Vec<Frame>,
+    ) -> Option<queue::Receiver<Run>> {
         let known = match &self.open.opening {
             Opening::New => None,
             Opening::Load(name) | Opening::Resume(name) => Some(name.clone()),
         };
         let key = self.open.key.clone();
         let name = known.clone().unwrap_or_default();
-        let mut held = Vec::new();
         let mut attached = pin!(async {
             let lease = pool.lease(key).await.map_err(|why| why.to_string())?;
             match lease.process.attach(known).await {
@@ -311,7 +318,7 @@ impl Session {
                             return None;
                         }
                         self.binding = Some(Binding { lease, slot: attachment.slot, name });
-                        return Some((attachment.output, held));
+                        return Some(attachment.output);
                     }
                     Err(why) => {
                         self.answer_opening(&Refusal::new(code::AGENT_ENDED, why));
@@ -319,7 +326,10 @@ impl Session {
                     }
                 },
                 frame = input.recv() => {
-                    let frame = frame?;
+                    let Some(frame) = frame else {
+                        self.answer_opening(&Refusal::new(code::AGENT_ENDED, ending::NO_CONNECTION));
+                        return None;
+                    };
                     let peek = frame.peek();
                     let opening = self.open.request.get(self.open.request.peek().id);
                     if peek.method == Method::CancelRequest && frame.get(peek.request_id) == opening {
@@ -369,7 +379,7 @@ impl Session {
 
     async fn serve(
         &mut self,
-        mut input: queue::Receiver<Frame>,
+        input: &mut queue::Receiver<Frame>,
         mut output: queue::Receiver<Run>,
         overrun: CancellationToken,
     ) {
@@ -495,7 +505,7 @@ impl Session {
 
     fn refuse(&mut self, frame: &Frame, code: i64, message: impl Into<String>) {
         let peek = frame.peek();
-        if peek.kind == crate::frame::Kind::Request {
+        if peek.kind == Kind::Request {
             self.send_editor(Refusal::new(code, message).frame(frame.get(peek.id)));
         }
     }

@@ -14,11 +14,13 @@ use crate::{
     frame::Method,
 };
 
+/// What an editor hears that is still listening after it has left.
+pub(super) const NO_CONNECTION: &str = "the connection to the service has ended; connect again";
+
 impl Session {
     /// Whatever the editor still waits for: the connection is ending.
     pub(super) fn answer_rest(&mut self) {
-        let refusal =
-            Refusal::new(code::AGENT_ENDED, "the connection to the service has ended; connect again");
+        let refusal = Refusal::new(code::AGENT_ENDED, NO_CONNECTION);
         for request in self.requests.drain(|request| !request.editor_id.is_empty()) {
             self.send_editor(match request.purpose {
                 Purpose::Prompt => acp::result(&request.editor_id, acp::CANCELLED_TURN),

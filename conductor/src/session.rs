@@ -398,7 +398,7 @@ impl Session {
                         (Ok(permit), Some(packet)) => permit.send(packet),
                         _ => editor_gone = true,
                     }
-                    self.stalled_since = None;
+                    self.stalled_since = (!self.to_editor.is_empty()).then(Instant::now);
                 }
                 permit = process.input().reserve(agent_size), if agent_size > 0 && !agent_gone => {
                     if let (Ok(permit), Some(line)) = (permit, self.to_agent.pop_front()) {

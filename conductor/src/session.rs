@@ -410,6 +410,13 @@ impl Session {
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
                     self.deadline_passed().await;
                 }
+                // Before the agent's output: a flood must not hold up a cancel.
+                frame = input.recv(), if agent_size == 0 && self.to_editor.len() < MAX_OUTBOX => {
+                    match frame {
+                        Some(frame) => self.from_editor(&frame),
+                        None => editor_gone = true,
+                    }
+                }
                 run = output.recv(), if !agent_gone && editor_size == 0 && self.to_agent.len() < MAX_OUTBOX => {
                     match run {
                         Some(run) => self.from_agent(&run),
@@ -418,12 +425,6 @@ impl Session {
                 }
                 () = overrun.cancelled(), if !process.is_ending() => process.stop(Cause::Overrun),
                 exit = process.exited(), if agent_gone && self.exit.is_none() => self.agent_ended(exit),
-                frame = input.recv(), if agent_size == 0 && self.to_editor.len() < MAX_OUTBOX => {
-                    match frame {
-                        Some(frame) => self.from_editor(&frame),
-                        None => editor_gone = true,
-                    }
-                }
             }
         }
     }

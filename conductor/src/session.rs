@@ -269,12 +269,13 @@ pub fn start(open: Open, link: EditorLink, pool: Pool, router: Router, tasks: &T
 impl Session {
     async fn run(mut self, pool: Pool, mut input: queue::Receiver<Frame>, overrun: CancellationToken) {
         let mut held = Vec::new();
-        if let Some(output) = self.bind(pool, &mut input, &mut held).await {
+        if let Some(mut output) = self.bind(pool, &mut input, &mut held).await {
             self.ask_to_open();
             for frame in held.drain(..) {
                 self.from_editor(&frame);
             }
-            self.serve(&mut input, output, overrun).await;
+            self.serve(&mut input, &mut output, overrun).await;
+            self.refuse_agent(output);
         }
         self.answer_rest();
         // What came too late is answered like what comes from now on.
@@ -380,7 +381,7 @@ impl Session {
     async fn serve(
         &mut self,
         input: &mut queue::Receiver<Frame>,
-        mut output: queue::Receiver<Run>,
+        output: &mut queue::Receiver<Run>,
         overrun: CancellationToken,
     ) {
         let Some(process) = self.binding.as_ref().map(|binding| binding.process().clone()) else { return };

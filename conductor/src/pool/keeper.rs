@@ -9,6 +9,7 @@ use tokio::{
     sync::{Notify, Semaphore, mpsc, oneshot, watch},
     time::{Instant, sleep_until},
 };
+use tracing::info;
 use uuid::Uuid;
 
 use super::{
@@ -227,7 +228,12 @@ impl Keeper {
             let permit = tokens.acquire_owned().await;
             let stamp = stamp(&program);
             let cwd = config.cwd.clone().unwrap_or_else(|| key.cwd.clone());
-            let result = match process::Launch::prepare(&key.agent, &config, program, cwd, &homes) {
+            let failed = |cause| {
+                let agent = key.agent.clone();
+                Err(Arc::new(Exit { agent, pid: 0, cause, status: None, stderr: String::new() }))
+            };
+            let result = match process::Launch::prepare(&key.agent, &config, program, cwd.clone(), &homes) {
+                _ if !cwd.is_dir() => failed(Cause::NoDirectory(cwd)),
                 Ok(launch) => {
                     let spec = Spec {
                         agent: key.agent.clone(),
@@ -238,13 +244,7 @@ impl Keeper {
                     };
                     Process::start(spec, &tasks).await
                 }
-                Err(error) => Err(Arc::new(Exit {
-                    agent: key.agent.clone(),
-                    pid: 0,
-                    cause: Cause::NotStarted(error.to_string()),
-                    status: None,
-                    stderr: String::new(),
-                })),
+                Err(error) => failed(Cause::NotStarted(error.to_string())),
             };
             drop(permit);
             let process = result.as_ref().ok().cloned();
@@ -269,6 +269,14 @@ impl Keeper {
                             process.stop(Cause::Asked("the service is stopping"));
                         }
                         kind.welcome(id, &key, process, stamp, &self.released);
+                    }
+                    // That is no fault of the agent, and would be so again.
+                    Err(exit) if !exit.is_crash() => {
+                        info!(agent = %exit.agent, how = exit.summary(), "agent process was not started");
+                        for waiting in kind.keys.remove(&key).into_iter().flat_map(|i| i.waiting) {
+                            waiting.send(Err(Unavailable(exit.to_string()))).ok();
+                        }
+                        kind.hello_waiters.clear();
                     }
                     Err(exit) => {
                         kind.crashed(&exit);

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::{
     AgentStatus, Ask, Key, Lease, Restarted, Unavailable,
-    kind::{Kind, Stamp, stamp},
+    kind::{Kind, Stamp, Starting, stamp},
 };
 use crate::{
     acp::AgentHello,
@@ -164,15 +164,19 @@ impl Keeper {
         kind.backoff_until = None;
         kind.resolve(name);
         let mut stopped = 0;
-        for member in kind.members.values().filter(|m| force || m.is_spare()) {
-            member.process.stop(Cause::Asked("its agent is restarted"));
-            stopped += 1;
+        for member in kind.members.values_mut() {
+            member.retired = true;
+            if force || member.is_spare() {
+                member.process.stop(Cause::Asked("its agent is restarted"));
+                stopped += 1;
+            }
         }
         Some(Restarted { stopped, quarantine_lifted })
     }
 
     /// Takes over a configuration: new agents appear, removed ones go with
-    /// their last process, changed ones lose their spares and quarantine.
+    /// their last process, changed ones lose their spares and quarantine, and
+    /// their busy processes take no more sessions.
     fn apply(&mut self, config: &Arc<Config>) {
         self.config = config.clone();
         self.tokens = Arc::new(Semaphore::new(config.service.parallel_spawns));
@@ -180,7 +184,7 @@ impl Keeper {
             let still = config.agents.get(&**name);
             kind.removed = still.is_none();
             if still != Some(&*kind.config) {
-                kind.end_spares("its configuration has changed");
+                kind.retire_all();
             }
         }
         for (name, agent) in &config.agents {
@@ -190,6 +194,8 @@ impl Keeper {
             if !same {
                 kind.config = Arc::new(agent.clone());
                 kind.quarantine = None;
+                kind.crashes.clear();
+                kind.backoff_until = None;
                 kind.hello = None;
                 kind.keys.retain(|_, interest| !interest.waiting.is_empty());
             }
@@ -220,7 +226,8 @@ impl Keeper {
         let Some(kind) = self.kinds.get_mut(&key.agent) else { return };
         let Ok(program) = kind.program.clone() else { return };
         let id = Uuid::now_v7();
-        kind.starting.insert(id, (key.clone(), Instant::now()));
+        let (since, config) = (Instant::now(), kind.config.clone());
+        kind.starting.insert(id, Starting { key: key.clone(), since, config });
         let (config, homes) = (kind.config.clone(), self.homes.clone());
         let (tokens, tasks, reports) = (self.tokens.clone(), self.tasks.clone(), self.reports.clone());
         let stall_timeout = self.config.service.stall_timeout;
@@ -262,18 +269,18 @@ impl Keeper {
                 let Some(kind) = self.kinds.values_mut().find(|kind| kind.starting.contains_key(&id)) else {
                     return;
                 };
-                let Some((key, _)) = kind.starting.remove(&id) else { return };
+                let Some(starting) = kind.starting.remove(&id) else { return };
                 match result {
                     Ok(process) => {
                         if self.stopping {
                             process.stop(Cause::Asked("the service is stopping"));
                         }
-                        kind.welcome(id, &key, process, stamp, &self.released);
+                        kind.welcome(id, starting, process, stamp, &self.released);
                     }
                     // That is no fault of the agent, and would be so again.
                     Err(exit) if !exit.is_crash() => {
                         info!(agent = %exit.agent, how = exit.summary(), "agent process was not started");
-                        for waiting in kind.keys.remove(&key).into_iter().flat_map(|i| i.waiting) {
+                        for waiting in kind.keys.remove(&starting.key).into_iter().flat_map(|i| i.waiting) {
                             waiting.send(Err(Unavailable(exit.to_string()))).ok();
                         }
                         kind.hello_waiters.clear();
@@ -281,7 +288,7 @@ impl Keeper {
                     Err(exit) => {
                         kind.crashed(&exit);
                         let why = Unavailable(exit.to_string());
-                        if let Some(waiting) = kind.interest(key).waiting.pop_front() {
+                        if let Some(waiting) = kind.interest(starting.key).waiting.pop_front() {
                             waiting.send(Err(why)).ok();
                         }
                         // Dropped replies read as "could not be asked".

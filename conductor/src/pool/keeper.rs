@@ -127,7 +127,7 @@ impl Keeper {
             reply.send(Ok(member.lease(&self.released))).ok();
             return;
         }
-        if !kind.make_room() {
+        if !kind.has_place() {
             let why = format!(
                 "all {} processes of agent `{}` are in use; close a session, or raise agents.{}.max",
                 kind.config.max, key.agent, key.agent
@@ -135,8 +135,8 @@ impl Keeper {
             reply.send(Err(Unavailable(why))).ok();
             return;
         }
-        kind.interest(key.clone()).waiting.push_back(reply);
-        self.start(key);
+        // What is missing is started by `housekeep`, once there is room.
+        kind.interest(key).waiting.push_back(reply);
     }
 
     fn hello(&mut self, key: Key, reply: oneshot::Sender<Option<AgentHello>>) {
@@ -287,9 +287,12 @@ impl Keeper {
                     }
                     Err(exit) => {
                         kind.crashed(&exit);
-                        let why = Unavailable(exit.to_string());
-                        if let Some(waiting) = kind.interest(starting.key).waiting.pop_front() {
-                            waiting.send(Err(why)).ok();
+                        let coming = kind.coming(&starting.key);
+                        let waiting = &mut kind.interest(starting.key).waiting;
+                        if waiting.len() > coming
+                            && let Some(first) = waiting.pop_front()
+                        {
+                            first.send(Err(Unavailable(exit.to_string()))).ok();
                         }
                         // Dropped replies read as "could not be asked".
                         kind.hello_waiters.clear();
@@ -315,11 +318,20 @@ impl Keeper {
     fn housekeep(&mut self) {
         let now = Instant::now();
         let mut missing = Vec::new();
-        for kind in self.kinds.values_mut() {
+        for (name, kind) in &mut self.kinds {
             kind.end_spent(now);
-            if !self.stopping {
-                missing.extend(kind.missing(now));
+            // A reload may have taken away what they wait for.
+            if kind.keys.values().any(|interest| !interest.waiting.is_empty())
+                && let Some(why) = kind.refusal(name)
+            {
+                kind.refuse_waiting(&why);
             }
+        }
+        while let Some(key) = self.kinds.values_mut().find_map(Kind::wanted) {
+            self.start(key);
+        }
+        if !self.stopping {
+            missing.extend(self.kinds.values().flat_map(|kind| kind.missing(now)));
         }
         self.kinds.retain(|_, kind| !kind.removed || !kind.members.is_empty() || !kind.starting.is_empty());
         for key in missing {

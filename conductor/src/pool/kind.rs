@@ -161,19 +161,40 @@ impl Kind {
             .min_by_key(|member| member.sessions())
     }
 
-    /// Whether one more process may be started; ends the spare of another key
-    /// if that is what it takes.
-    pub(super) fn make_room(&mut self) -> bool {
-        if self.members.len() + self.starting.len() < self.config.max {
-            return true;
+    /// Whether one more session can have a process of its own, now or as soon
+    /// as a spare has made room or one that is ending has gone.
+    pub(super) fn has_place(&self) -> bool {
+        let busy = self.members.values().filter(|m| m.sessions() > 0 && !m.process.is_ending()).count();
+        let waiting: usize = self.keys.values().map(|interest| interest.waiting.len()).sum();
+        busy + waiting < self.config.max
+    }
+
+    /// A key that someone waits for without a process being on its way, if
+    /// one more may be started; ends the spare of another key if that is what
+    /// it takes.
+    pub(super) fn wanted(&mut self) -> Option<Key> {
+        let (key, _) = self.keys.iter().find(|(key, i)| i.waiting.len() > self.coming(key))?;
+        let key = key.clone();
+        if self.program.is_err() {
+            return None;
         }
-        let oldest = self.members.values().filter(|m| m.is_spare()).min_by_key(|m| m.idle_since);
-        match oldest {
-            Some(spare) => {
-                spare.process.stop(Cause::Asked("its place is needed for a session"));
-                true
-            }
-            None => false,
+        if self.members.len() + self.starting.len() >= self.config.max {
+            let oldest = self.members.values().filter(|m| m.is_spare()).min_by_key(|m| m.idle_since)?;
+            oldest.process.stop(Cause::Asked("its place is needed for a session"));
+        }
+        Some(key)
+    }
+
+    /// How many processes that may serve a key are starting.
+    pub(super) fn coming(&self, key: &Key) -> usize {
+        let current = |s: &&Starting| s.key == *key && Arc::ptr_eq(&s.config, &self.config);
+        self.starting.values().filter(current).count()
+    }
+
+    /// Tells everyone who waits why they wait in vain.
+    pub(super) fn refuse_waiting(&mut self, why: &str) {
+        for waiting in self.keys.values_mut().flat_map(|interest| interest.waiting.drain(..)) {
+            waiting.send(Err(Unavailable(why.to_string()))).ok();
         }
     }
 
@@ -204,12 +225,11 @@ impl Kind {
         };
         // Some who waited may have gone meanwhile; a lease that comes back
         // unused must not spend the process.
-        while let Some(waiting) = self.interest(member.key.clone()).waiting.pop_front() {
-            if !waiting.is_closed() {
-                self.interest(key.clone()).leased = Some(Instant::now());
-                waiting.send(Ok(member.lease(released))).ok();
-                break;
-            }
+        let interest = self.interest(member.key.clone());
+        interest.waiting.retain(|waiting| !waiting.is_closed());
+        if !retired && let Some(waiting) = interest.waiting.pop_front() {
+            interest.leased = Some(Instant::now());
+            waiting.send(Ok(member.lease(released))).ok();
         }
         self.members.insert(id, member);
     }
@@ -228,12 +248,7 @@ impl Kind {
             let reason = format!("it ended {times} within {:?}; the last time: {exit}", restart.within);
             warn!(agent = %exit.agent, reason, "agent is quarantined");
             self.quarantine = Some(reason);
-            for interest in self.keys.values_mut() {
-                for waiting in interest.waiting.drain(..) {
-                    waiting.send(Err(Unavailable(exit.to_string()))).ok();
-                }
-            }
-            return;
+            return self.refuse_waiting(&exit.to_string());
         }
         let doubled = restart.backoff.saturating_mul(1 << n.saturating_sub(1).min(16));
         let pause = jitter(doubled.min(restart.within));
@@ -279,6 +294,9 @@ impl Kind {
                 member.process.stop(Cause::Asked("it is old"));
             }
         }
+        for interest in self.keys.values_mut() {
+            interest.waiting.retain(|waiting| !waiting.is_closed());
+        }
         self.keys.retain(|_, i| i.configured || !i.waiting.is_empty() || now.duration_since(i.used) < idle);
     }
 
@@ -302,8 +320,7 @@ impl Kind {
                 continue;
             }
             let ready = self.members.values().filter(|m| m.key == *key && m.is_spare() && !m.served).count();
-            let coming = self.starting.values().filter(|s| s.key == *key).count();
-            for _ in ready + coming..self.config.warm {
+            for _ in ready + self.coming(key)..self.config.warm {
                 if spares >= self.config.warm_total || total >= self.config.max {
                     return missing;
                 }

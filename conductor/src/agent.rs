@@ -30,7 +30,7 @@ use tokio::{
     process::ChildStdout,
     sync::{mpsc, oneshot, watch},
     task::JoinSet,
-    time::{Instant, sleep_until, timeout, timeout_at},
+    time::{Instant, sleep, sleep_until, timeout, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -306,8 +306,13 @@ async fn finish(
 async fn watch_writer(writer: impl Future<Output = WriteEnd>, stop: Stop, stall: Duration) {
     match writer.await {
         WriteEnd::Stalled => stop.ask(Cause::Unread(stall)),
-        // The reader will see its end, too, and find out how it came.
-        WriteEnd::Broken | WriteEnd::Closed => {}
+        WriteEnd::Broken => {
+            // Mostly it has ended: the reader will see that, too, and find out
+            // how it came.
+            sleep(process::EOF_GRACE).await;
+            stop.ask(Cause::ClosedStdin);
+        }
+        WriteEnd::Closed => {}
     }
 }
 

@@ -12,6 +12,8 @@ pub enum Cause {
     Itself,
     /// It closed its stdout and was ended.
     ClosedStdout,
+    /// It closed its stdin and was ended.
+    ClosedStdin,
     /// It could not be started.
     NotStarted(String),
     /// The directory it was to run in is not there.
@@ -64,6 +66,7 @@ impl Exit {
         match &self.cause {
             Cause::Itself => process::describe(self.status),
             Cause::ClosedStdout => "closed its stdout and was ended".into(),
+            Cause::ClosedStdin => "closed its stdin and was ended".into(),
             Cause::NotStarted(why) => format!("could not be started: {why}"),
             Cause::NoDirectory(path) => format!("cannot run in {}: it is not a directory", path.display()),
             Cause::StartTimeout(after) => format!("did not answer initialize within {after:?} and was ended"),

@@ -406,14 +406,15 @@ impl Owner {
                     attach.reply.send(attachment).ok();
                 }
                 () = routing.deliver(), if routing.has_waiting() => {}
-                block = lines.next(), if !blocked => {
+                block = lines.read(), if !blocked => {
                     // Any progress restarts the clock of an unfinished line.
                     unfinished_since = None;
                     match block {
-                        Ok(Block::Lines(block)) => routing.accept(&self.parse(block)),
-                        Ok(Block::TooLong) => return (Cause::LineTooLong, status),
+                        Ok(None) => {}
+                        Ok(Some(Block::Lines(block))) => routing.accept(&self.parse(block)),
+                        Ok(Some(Block::TooLong)) => return (Cause::LineTooLong, status),
                         end => {
-                            if let Ok(Block::End(rest)) = end && !rest.is_empty() {
+                            if let Ok(Some(Block::End(rest))) = end && !rest.is_empty() {
                                 routing.accept(&self.parse(rest));
                             }
                             while routing.has_waiting() && !stop.token.is_cancelled() {

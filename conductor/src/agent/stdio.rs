@@ -54,21 +54,32 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
     /// The next block. Safe to drop at any time: nothing read is lost.
     pub async fn next(&mut self) -> io::Result<Block> {
         loop {
-            if let Some(at) = memchr::memrchr(b'\n', &self.buffer[self.scanned..]) {
-                let block = self.buffer.split_to(self.scanned + at + 1).freeze();
-                self.scanned = self.buffer.len();
-                return Ok(Block::Lines(block));
+            if let Some(block) = self.read().await? {
+                return Ok(block);
             }
-            self.scanned = self.buffer.len();
+        }
+    }
+
+    /// What the next read yields; `None` if that is part of a line only. Equally
+    /// safe to drop.
+    pub async fn read(&mut self) -> io::Result<Option<Block>> {
+        if self.buffer.len() == self.scanned {
             if self.buffer.len() >= self.limit {
-                return Ok(Block::TooLong);
+                return Ok(Some(Block::TooLong));
             }
             self.buffer.reserve(READ_BYTES);
             if self.from.read_buf(&mut self.buffer).await? == 0 {
                 self.scanned = 0;
-                return Ok(Block::End(self.buffer.split().freeze()));
+                return Ok(Some(Block::End(self.buffer.split().freeze())));
             }
         }
+        let Some(at) = memchr::memrchr(b'\n', &self.buffer[self.scanned..]) else {
+            self.scanned = self.buffer.len();
+            return Ok(None);
+        };
+        let block = self.buffer.split_to(self.scanned + at + 1).freeze();
+        self.scanned = self.buffer.len();
+        Ok(Some(Block::Lines(block)))
     }
 
     /// Whether part of a line has come and its end has not.

@@ -50,6 +50,9 @@ const EVENTS: usize = 256;
 /// After the editor's last word, how long answers of ours may take.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
+/// Answers that may be in the making; one more request of that sort is refused.
+const MAX_ANSWERS: usize = 8;
+
 /// Sessions in one answer to `session/list`.
 const PAGE: usize = 50;
 
@@ -229,6 +232,13 @@ impl Connection {
                 if let Some(seat) = seat {
                     seat.handle.tell(frame);
                 }
+            }
+            Kind::Request
+                if self.answers.len() >= MAX_ANSWERS
+                    && matches!(peek.method, Method::Initialize | Method::Authenticate | Method::Logout) =>
+            {
+                let text = format!("{MAX_ANSWERS} such requests are in flight already");
+                self.refuse(&frame, Refusal::new(code::LIMIT, text));
             }
             Kind::Request if peek.method == Method::Initialize => self.initialize(&frame),
             Kind::Request if self.initialized.is_none() => {

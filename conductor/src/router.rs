@@ -109,11 +109,14 @@ impl Router {
         }
     }
 
-    /// Forgets a session; fine if there is none. A live one stays.
-    pub fn deleted(&self, id: Uuid, caller: &Caller) {
+    /// Forgets a session; fine if there is none. One that is live stays,
+    /// unless the caller is the one who has it open. Whether it is gone.
+    pub fn deleted(&self, id: Uuid, caller: &Caller, own: bool) -> bool {
         let mut sessions = self.lock();
-        if sessions.get(&id).is_some_and(|entry| entry.owner == caller.user && !entry.live) {
-            sessions.remove(&id);
+        match sessions.get(&id).filter(|entry| entry.owner == caller.user) {
+            Some(entry) if entry.live && !own => false,
+            Some(_) => sessions.remove(&id).is_some(),
+            None => true,
         }
     }
 

@@ -8,7 +8,7 @@ use std::{
 
 use uuid::Uuid;
 
-use super::{Afterwards, Connection, Seat};
+use super::{Connection, OPEN_ELSEWHERE, Seat};
 use crate::{
     acp::{self, EditorCapabilities, OpenParams, Refusal, code},
     config::{Config, SpawnCwd},
@@ -48,7 +48,9 @@ impl Connection {
         // One's own session may be reopened at any time, for instance after
         // its process has ended.
         if let Some(slot) = self.seats.iter().find(|(_, seat)| seat.id == id).map(|(slot, _)| *slot) {
-            return self.dismiss(slot, Afterwards::Reopen(frame.clone()));
+            self.dismiss(slot);
+            self.reopening.insert(slot, frame.clone());
+            return;
         }
         match self.hub.router.claim(id, &self.caller) {
             Found::Parked(entry) => {
@@ -59,8 +61,7 @@ impl Connection {
                 self.start(frame, id, opening, entry.agent, cwd, Wish::default());
             }
             Found::Live => {
-                let text = "this session is open in another editor; close it there first";
-                self.refuse(frame, Refusal::new(code::INVALID_PARAMS, text));
+                self.refuse(frame, Refusal::new(code::INVALID_PARAMS, OPEN_ELSEWHERE));
             }
             Found::Nothing => self.refuse(frame, Refusal::unknown_session(frame)),
         }

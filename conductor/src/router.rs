@@ -82,6 +82,11 @@ impl Router {
         sessions.insert(id, entry);
     }
 
+    /// The agent that one of the caller's sessions is bound to.
+    pub fn agent(&self, id: Uuid, caller: &Caller) -> Option<Arc<str>> {
+        self.lock().get(&id).filter(|entry| entry.owner == caller.user).map(|entry| entry.agent.clone())
+    }
+
     /// Claims a parked session for reopening.
     pub fn claim(&self, id: Uuid, caller: &Caller) -> Found {
         match self.lock().get_mut(&id).filter(|entry| entry.owner == caller.user) {

@@ -7,6 +7,7 @@ use std::{fs, time::Duration};
 use conductor_tests::{
     editor::DEADLINE,
     harness::{Service, assert_says, poll_until, service},
+    ledger::to_hex,
 };
 use serde_json::{Value, json};
 
@@ -212,6 +213,32 @@ fn unfinished_line_after_a_pause_ends_the_agent() {
     editor.wait_chunks(&session, 1);
     fs::write(gate, "").unwrap();
     assert_says(&editor.error_of(&id), &["unfinished"]);
+}
+
+#[test]
+fn largest_line_travels_with_what_follows_it() {
+    let service = service(&json!({ "reuse_session_ids": true })).start();
+    let (mut editor, session) = service.session();
+    let update = |text: &str| {
+        let content = json!({ "type": "text", "text": text });
+        let update = json!({ "sessionUpdate": "agent_message_chunk", "content": content });
+        json!({ "jsonrpc": "2.0", "method": "session/update", "params": { "sessionId": "0", "update": update } })
+            .to_string()
+    };
+    // One line just below the limit, and in the same write as its end as
+    // much as one read can take.
+    let large = update("HERE");
+    let (before, after) = large.split_once("HERE").unwrap();
+    let fill = (16 << 20) - large.len() - 100;
+    let tail = format!("{}\n", update("x")).repeat(1200);
+    let steps = json!([
+        { "bytes": to_hex(before.as_bytes()) },
+        { "fill": [b'x', fill] },
+        { "bytes": to_hex(format!("{after}\n{tail}").as_bytes()) },
+    ]);
+    let id = editor.prompt_do(&session, &steps);
+    assert_eq!(editor.stop_reason(&id), "end_turn");
+    assert_eq!(editor.chunks(&session).len(), 1201);
 }
 
 // The connection.

@@ -3,7 +3,7 @@
 
 use std::{collections::VecDeque, io, time::Duration};
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut as _, Bytes, BytesMut};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     time::{sleep, timeout},
@@ -68,7 +68,8 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
                 return Ok(Some(Block::TooLong));
             }
             self.buffer.reserve(READ_BYTES);
-            if self.from.read_buf(&mut self.buffer).await? == 0 {
+            // No more than that, so that a block has a known largest size.
+            if self.from.read_buf(&mut (&mut self.buffer).limit(READ_BYTES)).await? == 0 {
                 self.scanned = 0;
                 return Ok(Some(Block::End(self.buffer.split().freeze())));
             }

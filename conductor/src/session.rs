@@ -235,6 +235,8 @@ struct Session {
     /// Terminals that the editor runs for this session.
     terminals: HashSet<String>,
     exit: Option<Arc<Exit>>,
+    /// The editor's id of the `session/close` that ends it.
+    closing: Option<Bytes>,
     ended: bool,
 }
 
@@ -259,6 +261,7 @@ pub fn start(open: Open, link: EditorLink, pool: Pool, router: Router, tasks: &T
         stalled_since: None,
         terminals: HashSet::new(),
         exit: None,
+        closing: None,
         ended: false,
     };
     let overrun = CancellationToken::new();
@@ -284,8 +287,13 @@ impl Session {
         for frame in held.iter().filter(|frame| frame.peek().kind == Kind::Request) {
             self.send_editor(Refusal::unknown_session(frame).frame(frame.get(frame.peek().id)));
         }
-        self.flush_editor().await;
         self.leave();
+        // The place is free before the editor reads that the session is closed.
+        self.binding = None;
+        if let Some(id) = self.closing.take() {
+            self.send_editor(acp::result(&id, b"{}"));
+        }
+        self.flush_editor().await;
         self.link.events.send(SessionEvent::Ended(self.link.slot)).await.ok();
     }
 

@@ -275,7 +275,9 @@ impl Session {
             Method::FsWrite => able.fs_write,
             Method::TerminalCreate => able.terminal,
             Method::Terminal => {
-                if let Some(refusal) = self.foreign_terminal(frame) {
+                if able.terminal
+                    && let Some(refusal) = self.foreign_terminal(frame)
+                {
                     return Some(refusal.frame(id));
                 }
                 able.terminal

@@ -141,10 +141,11 @@ impl Session {
         }
     }
 
-    /// `session/close` is ours to answer; the agent is told on the way out.
+    /// `session/close` is ours to answer, once the agent has been told and its
+    /// place is free.
     fn close(&mut self, frame: &Frame) {
         self.answer_rest();
-        self.send_editor(acp::result(frame.get(frame.peek().id), b"{}"));
+        self.closing = Some(frame.copy(frame.peek().id));
         self.ended = true;
     }
 

@@ -284,8 +284,10 @@ impl Session {
         for frame in held.iter().filter(|frame| frame.peek().kind == Kind::Request) {
             self.send_editor(Refusal::unknown_session(frame).frame(frame.get(frame.peek().id)));
         }
-        self.flush_editor().await;
+        // First the agent: stopping must not wait for an editor that is slow.
         self.leave();
+        self.binding = None;
+        self.flush_editor().await;
         self.link.events.send(SessionEvent::Ended(self.link.slot)).await.ok();
     }
 

@@ -176,6 +176,12 @@ impl Frame {
         &self.bytes
     }
 
+    /// The same frame with bytes of its own, for one that stays: a shared
+    /// slice would keep the whole block alive that it came in.
+    pub fn detached(&self) -> Self {
+        Self { bytes: Bytes::copy_from_slice(&self.bytes), peek: self.peek }
+    }
+
     /// What was found in them.
     pub fn peek(&self) -> &Peek {
         &self.peek

@@ -20,6 +20,9 @@ use crate::identity::Caller;
 /// longest unused one is forgotten first.
 const MAX_PARKED: usize = 10_000;
 
+/// Characters of a title that are kept: agents choose them freely.
+const MAX_TITLE: usize = 500;
+
 /// What is known of a session.
 #[derive(Debug, Clone)]
 pub struct Entry {
@@ -110,7 +113,7 @@ impl Router {
     /// Notes what the agent calls the session.
     pub fn titled(&self, id: Uuid, title: Option<String>) {
         if let Some(entry) = self.lock().get_mut(&id) {
-            entry.title = title;
+            entry.title = title.map(|title| title.chars().take(MAX_TITLE).collect());
         }
     }
 

@@ -287,8 +287,9 @@ impl Session {
         for frame in held.iter().filter(|frame| frame.peek().kind == Kind::Request) {
             self.send_editor(Refusal::unknown_session(frame).frame(frame.get(frame.peek().id)));
         }
+        // First the agent: stopping must not wait for an editor that is slow, and
+        // the place is free before the editor reads that the session is closed.
         self.leave();
-        // The place is free before the editor reads that the session is closed.
         self.binding = None;
         if let Some(id) = self.closing.take() {
             self.send_editor(acp::result(&id, b"{}"));

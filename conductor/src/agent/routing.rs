@@ -269,7 +269,7 @@ impl Routing {
             return;
         }
         self.early_bytes += frame.bytes().len();
-        self.early.push((frame.copy(frame.peek().session), frame.clone()));
+        self.early.push((frame.copy(frame.peek().session), frame.detached()));
     }
 
     /// A frame that belongs to no session of ours: counted, and answered if it

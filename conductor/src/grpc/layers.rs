@@ -11,6 +11,7 @@ use tonic::{Status, body::Body};
 use tower::{Layer, Service};
 use tracing::{Instrument as _, instrument::Instrumented};
 
+use super::incoming::Admission;
 use crate::{identity::Caller, state::Token};
 
 /// Calls that need no token: orchestrators probe health and have none.
@@ -71,6 +72,9 @@ where
             let text = "a valid token is required; it stands in the file `token` of the service's state directory \
                         (set CONDUCTOR_TOKEN, or --state-dir on the same host)";
             return Either::Right(std::future::ready(Ok(Status::unauthenticated(text).into_http())));
+        }
+        if let Some(admission) = request.extensions().get::<Admission>() {
+            admission.grant();
         }
         request.extensions_mut().insert(self.with.caller.clone());
         Either::Left(self.inner.call(request))

@@ -207,6 +207,7 @@ impl Connection {
 
     fn block(&mut self, block: Bytes) {
         let mut faults = Vec::new();
+        let size = block.len();
         let run = Run::parse(block, |_, fault| faults.push(fault));
         for fault in faults {
             let code = if matches!(fault, Fault::NotJson(_) | Fault::NotUtf8) {
@@ -217,7 +218,7 @@ impl Connection {
             self.send(Refusal::new(code, format!("the line is {fault}")).frame(b"null"));
         }
         for index in 0..run.len() {
-            self.frame(run.frame(index));
+            self.frame(run.frame(index).apart_from(size));
         }
     }
 

@@ -192,6 +192,17 @@ impl Frame {
         Bytes::copy_from_slice(self.get(span))
     }
 
+    /// The frame, with bytes of its own if it is but a small part of the
+    /// `block` bytes it came in. Frames wait in queues that count their size;
+    /// a shared slice would keep the whole block alive uncounted.
+    #[must_use]
+    pub fn apart_from(self, block: usize) -> Self {
+        if self.bytes.len() >= block / 4 {
+            return self;
+        }
+        Self { bytes: Bytes::copy_from_slice(&self.bytes), peek: self.peek }
+    }
+
     /// The method's name for messages and logs.
     pub fn method_name(&self) -> String {
         serde_json::from_slice(self.get(self.peek.name)).unwrap_or_default()

@@ -12,7 +12,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::{Stream, StreamExt as _};
+use futures_util::{Stream, StreamExt as _, stream};
 use tokio::{sync::oneshot, time::timeout};
 use tonic::{Code, Request, Response, Status, Streaming};
 use tracing::{Instrument as _, info, info_span};
@@ -39,6 +39,10 @@ const OUT_PACKETS: usize = 16;
 
 /// Bytes that may wait there.
 const OUT_BYTES: u32 = 2 << 20;
+
+/// Lines handed on at a time. A message may hold millions, each of which may
+/// need an answer; between pieces the connection sees whether answers wait.
+const PIECE_LINES: usize = 256;
 
 /// An ack goes out after so many frames.
 const ACK_EVERY: u64 = 4096;
@@ -150,7 +154,7 @@ fn inbound(
     messages: Streaming<ConnectRequest>,
     counts: Arc<Counts>,
 ) -> impl Stream<Item = Result<Bytes, End>> {
-    messages.filter_map(move |message| {
+    let blocks = messages.filter_map(move |message| {
         let item = match message {
             Ok(ConnectRequest { kind: Some(connect_request::Kind::Run(run)) }) => {
                 Some(accept(run, &counts.taken))
@@ -170,7 +174,29 @@ fn inbound(
             Err(_) => Some(Err(End::EditorGone)),
         };
         std::future::ready(item)
-    })
+    });
+    blocks.flat_map(|block| stream::iter(Pieces { rest: Some(block) }))
+}
+
+/// A block in pieces of few lines.
+struct Pieces {
+    rest: Option<Result<Bytes, End>>,
+}
+
+impl Iterator for Pieces {
+    type Item = Result<Bytes, End>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut block = match self.rest.take()? {
+            Ok(block) => block,
+            Err(end) => return Some(Err(end)),
+        };
+        let cut = memchr::memchr_iter(b'\n', &block).nth(PIECE_LINES - 1).map(|newline| newline + 1);
+        if let Some(cut) = cut.filter(|cut| *cut < block.len()) {
+            self.rest = Some(Ok(block.split_off(cut)));
+        }
+        Some(Ok(block))
+    }
 }
 
 fn accept(run: Run, taken: &AtomicU64) -> Result<Bytes, End> {

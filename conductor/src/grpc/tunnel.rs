@@ -110,7 +110,8 @@ async fn serve(
     let hello = match first {
         Ok(Ok(Some(ConnectRequest { kind: Some(connect_request::Kind::Hello(hello)) }))) => hello,
         Ok(Ok(Some(_))) => return End::Invalid("the first message must be hello".into()),
-        Ok(Ok(None) | Err(_)) => return End::EditorGone,
+        Ok(Ok(None)) => return End::EditorGone,
+        Ok(Err(status)) => return unreadable(&status),
         Err(_) => return End::Invalid(format!("no hello came within {HELLO_TIMEOUT:?}")),
     };
     if let Some(unknown) = unknown_agent(&hub, &hello) {
@@ -170,8 +171,7 @@ fn inbound(
             Ok(ConnectRequest { kind: None }) => {
                 Some(Err(End::Invalid("a message must be a hello, a run or an ack".into())))
             }
-            Err(status) if status.code() == Code::OutOfRange => Some(Err(End::TooLarge)),
-            Err(_) => Some(Err(End::EditorGone)),
+            Err(status) => Some(Err(unreadable(&status))),
         };
         std::future::ready(item)
     });
@@ -196,6 +196,18 @@ impl Iterator for Pieces {
             self.rest = Some(Ok(block.split_off(cut)));
         }
         Some(Ok(block))
+    }
+}
+
+/// Why there is no next message. A client that is still there learns what was
+/// wrong with what it sent.
+fn unreadable(status: &Status) -> End {
+    match status.code() {
+        Code::OutOfRange => End::TooLarge,
+        Code::Internal | Code::Unimplemented => {
+            End::Invalid(format!("the message cannot be read: {}", status.message()))
+        }
+        _ => End::EditorGone,
     }
 }
 

@@ -9,13 +9,14 @@ use std::{
     net::TcpStream,
 };
 
-use conductor::proto::{Run, connect_request::Kind};
+use conductor::proto::{ConnectRequest, ConnectResponse, RestartAgentRequest, Run, connect_request::Kind};
 use conductor_tests::{
     editor::DEADLINE,
     harness::{Service, service},
-    tunnel::Tunnel,
+    tunnel::{Tunnel, authorised, hello},
 };
 use serde_json::{Value, json};
+use tonic::{Code, Request, metadata::MetadataMap, transport::Endpoint};
 
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1}}"#;
 
@@ -125,4 +126,66 @@ fn connections_without_a_token_lock_nobody_out() {
         stream.read_to_end(&mut Vec::new()).unwrap();
     }
     assert_eq!(editor.turn(&session, "in spite of all"), ["echo: in spite of all"]);
+}
+
+#[test]
+fn message_that_cannot_be_read_is_refused_and_not_just_ended() {
+    let service = service(&json!({})).start();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    // Another message in the place of a greeting, whose text is no greeting.
+    let garbage = RestartAgentRequest { name: "\u{f}\u{f}".to_owned(), force: false };
+    let status = runtime.block_on(async {
+        let channel = Endpoint::from_shared(service.endpoint()).unwrap().connect().await.unwrap();
+        let mut client = tonic::client::Grpc::new(channel);
+        client.ready().await.unwrap();
+        let mut request = Request::new(tokio_stream::once(garbage));
+        *request.metadata_mut() = authorised(&service);
+        let codec = tonic_prost::ProstCodec::<RestartAgentRequest, ConnectResponse>::default();
+        let path = "/conductor.v1.Acp/Connect".parse().unwrap();
+        let mut answer = client.streaming(request, path, codec).await.unwrap().into_inner();
+        answer.message().await.unwrap_err()
+    });
+    assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
+    assert!(status.message().contains("cannot be read"), "{status:?}");
+    still_serves(&service);
+}
+
+#[test]
+fn scheme_of_the_token_may_be_written_in_any_case() {
+    let service = service(&json!({})).start();
+    let open = |value: String| {
+        let mut metadata = MetadataMap::new();
+        metadata.insert("authorization", value.parse().unwrap());
+        let first = ConnectRequest { kind: Some(Kind::Hello(hello())) };
+        Tunnel::open_with(&service, metadata, Some(first)).next_message()
+    };
+    assert!(open(format!("bearer {}", service.token())).is_ok());
+    for wrong in [String::from("bearer"), String::from("bearer "), format!("bearer {}0", service.token())] {
+        assert_eq!(open(wrong).unwrap_err().code(), Code::Unauthenticated);
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_setting_is_said() {
+    let service = service(&json!({})).env("RUST_LOG", "conductor=loud").start();
+    service.wait_log("--log or RUST_LOG makes no sense");
+    let empty = service.dir.join("nothing-here");
+    let foreign =
+        service.run(&["agents", "--state-dir", empty.to_str().unwrap(), "--endpoint", "127.0.0.1:1"]);
+    let text = String::from_utf8_lossy(&foreign.stderr);
+    assert!(text.contains("CONDUCTOR_TOKEN") && !text.contains("is running"), "{text}");
+    let short = service.command(&["agents"]).env("CONDUCTOR_TOKEN", "short").output().unwrap();
+    let text = String::from_utf8_lossy(&short.stderr);
+    assert!(text.contains("CONDUCTOR_TOKEN") && text.contains("unset it"), "{text}");
+}
+
+#[test]
+fn drain_follows_the_configuration_as_it_is_now() {
+    let mut service = service(&json!({})).set("service.drain_timeout", "1h").start();
+    service.configure("service.drain_timeout", "50ms");
+    service.reload();
+    let (mut editor, session) = service.session();
+    editor.prompt_do(&session, &json!([{ "update": {} }, "hang"]));
+    editor.wait_chunks(&session, 1);
+    assert!(service.term().success());
 }

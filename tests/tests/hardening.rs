@@ -93,14 +93,15 @@ fn small_frame_does_not_keep_the_block_it_came_in() {
     // Blank lines are passed over, but they are part of the block.
     let blank = " ".repeat(12 << 20);
     for number in 0..12 {
-        let frames = format!("{}\n{blank}\n", prompt(10 + number, "small"));
-        let first_seq = 4 + 2 * u64::from(number);
-        assert!(tunnel.send(Kind::Run(Run { first_seq, count: 2, frames: frames.into() })));
+        let (few, many) = ("\n".repeat(255), blank.as_str());
+        let frames = format!("{}\n{few}{many}\n", prompt(10 + number, "small"));
+        let first_seq = 4 + 257 * u64::from(number);
+        assert!(tunnel.send(Kind::Run(Run { first_seq, count: 257, frames: frames.into() })));
     }
     // An answer beside the turn: so everything before it has been taken.
     let ask = json!({ "sessionId": session, "do": [{ "answer": { "result": {} } }] });
     let line = format!("{}\n", json!({ "jsonrpc": "2.0", "id": 99, "method": "_x/do", "params": ask }));
-    tunnel.send(Kind::Run(Run { first_seq: 28, count: 1, frames: line.into() }));
+    tunnel.send(Kind::Run(Run { first_seq: 4 + 257 * 12, count: 1, frames: line.into() }));
     answer_to(&mut tunnel, &json!(99));
     let growth = service.peak_memory() - before;
     assert!(growth <= 2 * FLAT, "twelve small prompts in the queue cost {growth} KiB");

@@ -178,7 +178,9 @@ fn inbound(
     blocks.flat_map(|block| stream::iter(Pieces { rest: Some(block) }))
 }
 
-/// A block in pieces of few lines.
+/// A block in pieces of few lines, each with bytes of its own: a frame that
+/// waits in a queue must not keep the buffer alive that its message, and
+/// perhaps far larger ones before it, came in.
 struct Pieces {
     rest: Option<Result<Bytes, End>>,
 }
@@ -191,11 +193,10 @@ impl Iterator for Pieces {
             Ok(block) => block,
             Err(end) => return Some(Err(end)),
         };
-        let cut = memchr::memchr_iter(b'\n', &block).nth(PIECE_LINES - 1).map(|newline| newline + 1);
-        if let Some(cut) = cut.filter(|cut| *cut < block.len()) {
-            self.rest = Some(Ok(block.split_off(cut)));
-        }
-        Some(Ok(block))
+        let newline = memchr::memchr_iter(b'\n', &block).nth(PIECE_LINES - 1);
+        let piece = block.split_to(newline.map_or(block.len(), |newline| newline + 1));
+        self.rest = (!block.is_empty()).then_some(Ok(block));
+        Some(Ok(Bytes::copy_from_slice(&piece)))
     }
 }
 

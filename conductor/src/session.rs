@@ -10,6 +10,7 @@
 mod ending;
 mod from_agent;
 mod from_editor;
+mod host;
 
 use std::{collections::VecDeque, path::PathBuf, pin::pin, sync::Arc, time::Duration, time::SystemTime};
 
@@ -23,6 +24,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, debug, info_span};
 use uuid::Uuid;
 
+use self::host::Host;
+pub use self::host::Hosting;
 use crate::{
     acp::{self, AgentHello, EditorCapabilities, Refusal, code},
     agent::{Cause, Exit, Process},
@@ -123,6 +126,9 @@ pub struct Open {
     pub key: Key,
     /// Where it works.
     pub cwd: PathBuf,
+    /// What this host does for it; `None` leaves files and terminals to the
+    /// editor.
+    pub hosting: Option<Hosting>,
     /// What it should start with.
     pub wish: Wish,
     /// How long a cancelled turn may take to end.
@@ -219,6 +225,7 @@ struct Session {
     is_open: bool,
     requests: Pending<Request>,
     asks: Pending<Ask>,
+    host: Host,
     turn: Option<Turn>,
     queued: VecDeque<Frame>,
     to_agent: VecDeque<Bytes>,
@@ -234,6 +241,7 @@ pub fn start(open: Open, link: EditorLink, pool: Pool, router: Router, tasks: &T
     let span =
         info_span!("session", session.id = %open.id, agent = %open.key.agent, user = %open.caller.user);
     let session = Session {
+        host: Host::new(open.hosting.as_ref(), link.capabilities),
         name: format!("\"{}\"", open.id).into(),
         open,
         link,
@@ -264,9 +272,11 @@ impl Session {
             }
             self.serve(input, output, overrun).await;
         }
+        self.stop_host();
         self.answer_rest();
         self.flush_editor().await;
         self.leave();
+        self.host.ended().await;
         self.link.events.send(SessionEvent::Ended(self.link.slot)).await.ok();
     }
 
@@ -370,6 +380,7 @@ impl Session {
             let editor_size = self.to_editor.front().map_or(0, |packet| packet.frames.len());
             let agent_size = self.to_agent.front().map_or(0, Bytes::len);
             let deadline = self.next_deadline();
+            let has_room = self.host.has_room();
             tokio::select! {
                 biased;
                 permit = out.reserve(editor_size), if editor_size > 0 => {
@@ -389,7 +400,9 @@ impl Session {
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
                     self.deadline_passed().await;
                 }
-                run = output.recv(), if !agent_gone && editor_size == 0 && self.to_agent.len() < MAX_OUTBOX => {
+                done = self.host.next(), if agent_size == 0 => self.host_answers(done),
+                run = output.recv(), if !agent_gone && editor_size == 0 && self.to_agent.len() < MAX_OUTBOX
+                    && has_room => {
                     match run {
                         Some(run) => self.from_agent(&run),
                         None => agent_gone = true,

@@ -360,9 +360,9 @@ fn whole(bytes: &[u8]) -> usize {
     for back in 1..=bytes.len().min(3) {
         let needs = match bytes[bytes.len() - back] {
             byte if is_continuation(byte) => continue,
-            0xf0.. => 4,
-            0xe0.. => 3,
-            0xc0.. => 2,
+            0xf0..=0xf7 => 4,
+            0xe0..=0xef => 3,
+            0xc0..=0xdf => 2,
             _ => 1,
         };
         return if needs > back { bytes.len() - back } else { bytes.len() };
@@ -381,7 +381,7 @@ mod tests {
     fn shown(limit: usize, written: &[&[u8]], ended: bool) -> (String, bool) {
         let mut screen = Screen::new(limit);
         written.iter().for_each(|bytes| screen.push(bytes));
-        screen.show(ended.then(|| Ended { exit_code: Some(0), signal: None })).text()
+        screen.show(ended.then_some(Ended { exit_code: Some(0), signal: None })).text()
     }
 
     #[test]

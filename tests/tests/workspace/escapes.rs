@@ -54,7 +54,7 @@ fn no_path_leads_out() {
         format!("{app_text}/loop"),
         format!("{app_text}/loop/file"),
         format!("/proc/self/root{evil_text}/file"),
-        format!("/proc/self/cwd/../work/app-evil/file"),
+        "/proc/self/cwd/../work/app-evil/file".to_owned(),
         format!("//{evil_text}/file"),
         "/etc/passwd".to_owned(),
         "/dev/null".to_owned(),

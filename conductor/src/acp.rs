@@ -24,7 +24,7 @@ pub mod code {
     pub const PARSE: i64 = -32700;
     /// The request was cancelled.
     pub const CANCELLED: i64 = -32800;
-    /// There is no such session.
+    /// There is no such session, file or terminal.
     pub const NOT_FOUND: i64 = -32002;
     /// The agent's process ended, or could not be started.
     pub const AGENT_ENDED: i64 = -31001;
@@ -156,7 +156,8 @@ impl EditorCapabilities {
     }
 }
 
-/// What the editor does for the agent's files and commands.
+/// What is done for the agent's files and commands, by the editor or by this
+/// host.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct WorkspaceCapabilities {
     /// Reads files.
@@ -165,6 +166,11 @@ pub struct WorkspaceCapabilities {
     pub fs_write: bool,
     /// Runs terminals.
     pub terminal: bool,
+}
+
+impl WorkspaceCapabilities {
+    /// What an agent is told whose files and commands this host serves.
+    pub const ALL: Self = Self { fs_read: true, fs_write: true, terminal: true };
 }
 
 /// The `initialize` that every agent process gets.
@@ -276,6 +282,9 @@ pub struct OpenParams<'a> {
     /// Which MCP servers it brings; required, but may be null.
     #[serde(borrow, default)]
     pub mcp_servers: Option<&'a RawValue>,
+    /// Further directories it works in, if it is an array.
+    #[serde(default)]
+    pub additional_directories: Value,
 }
 
 /// One entry of `session/list`.

@@ -96,6 +96,8 @@ pub struct Process {
     pub pid: u32,
     /// Where it runs.
     pub cwd: PathBuf,
+    /// What commands that it has us run get as their environment.
+    pub shared_env: Arc<process::Environment>,
     /// When it was started.
     pub started: Instant,
     /// What it said in the handshake.
@@ -240,6 +242,7 @@ async fn run(spec: Spec, ready: oneshot::Sender<Result<Arc<Process>, Arc<Exit>>>
                 agent: spec.agent.clone(),
                 pid,
                 cwd: spec.launch.cwd.clone(),
+                shared_env: spec.launch.shared_env.clone(),
                 started: begun,
                 hello,
                 input,

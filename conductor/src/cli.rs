@@ -179,6 +179,9 @@ pub struct GuardArgs {
     /// Descriptor whose end of file means that the conductor is gone
     #[arg(long, value_name = "FD")]
     pub control_fd: Option<i32>,
+    /// A variable for the command alone, as NAME=VALUE
+    #[arg(long = "env", value_name = "NAME=VALUE")]
+    pub env: Vec<std::ffi::OsString>,
     /// How long the command may be stopped by a signal before it is killed
     #[arg(long, value_name = "MS", default_value_t = 10_000)]
     pub stopped_grace_ms: u64,

@@ -218,6 +218,17 @@ pub struct Agent {
     /// if absent.
     #[serde(default)]
     pub roots: Option<Vec<PathBuf>>,
+    /// Who serves its files and terminals.
+    #[serde(default)]
+    pub workspace: Workspace,
+    /// With `workspace = "host"`, files are still left to editors that serve
+    /// them, because those know what is not saved yet.
+    #[serde(default)]
+    pub prefer_client_fs: bool,
+    /// With `workspace = "host"`, terminals are still left to editors that
+    /// serve them.
+    #[serde(default)]
+    pub prefer_client_terminal: bool,
     /// Free labels, shown in listings and matched by routes.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
@@ -250,6 +261,9 @@ impl fmt::Debug for Agent {
             idle_timeout,
             restart,
             roots,
+            workspace,
+            prefer_client_fs,
+            prefer_client_terminal,
             labels,
         } = self;
         f.debug_struct("Agent")
@@ -275,6 +289,9 @@ impl fmt::Debug for Agent {
             .field("idle_timeout", idle_timeout)
             .field("restart", restart)
             .field("roots", roots)
+            .field("workspace", workspace)
+            .field("prefer_client_fs", prefer_client_fs)
+            .field("prefer_client_terminal", prefer_client_terminal)
             .field("labels", labels)
             .finish()
     }
@@ -332,6 +349,29 @@ impl TryFrom<String> for SpawnCwd {
             "session" => Ok(Self::Session),
             "root" => Ok(Self::Root),
             _ => Err(error::not_one_of(&text, &["session", "root"])),
+        }
+    }
+}
+
+/// Who serves an agent's files and terminals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(try_from = "String")]
+pub enum Workspace {
+    /// This host, on which the code lives.
+    #[default]
+    Host,
+    /// The editor, as far as it can.
+    Editor,
+}
+
+impl TryFrom<String> for Workspace {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match text.as_str() {
+            "host" => Ok(Self::Host),
+            "editor" => Ok(Self::Editor),
+            _ => Err(error::not_one_of(&text, &["host", "editor"])),
         }
     }
 }

@@ -16,6 +16,7 @@ pub mod tasks; // the one place that starts tasks
 pub mod guard; // the small parent of every agent process
 pub mod agent; // one process from spawn to exit record
 pub mod pool; // warm, lease, restart, quarantine
+pub mod workspace; // files and terminals on this host, for agents that ask
 
 // Editors and their sessions.
 pub mod router; // session id → where it is bound; the only lock

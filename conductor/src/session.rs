@@ -11,6 +11,7 @@ mod adapt;
 mod ending;
 mod from_agent;
 mod from_editor;
+mod host;
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -31,6 +32,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, debug, info_span};
 use uuid::Uuid;
 
+use self::host::Host;
+pub use self::host::Hosting;
 use crate::{
     acp::{self, AgentHello, EditorCapabilities, Refusal, code},
     agent::{Cause, Exit, Process},
@@ -131,6 +134,9 @@ pub struct Open {
     pub key: Key,
     /// Where it works.
     pub cwd: PathBuf,
+    /// What this host does for it; `None` leaves files and terminals to the
+    /// editor.
+    pub hosting: Option<Hosting>,
     /// What it should start with.
     pub wish: Wish,
     /// How long a cancelled turn may take to end.
@@ -227,6 +233,7 @@ struct Session {
     is_open: bool,
     requests: Pending<Request>,
     asks: Pending<Ask>,
+    host: Host,
     turn: Option<Turn>,
     queued: VecDeque<Frame>,
     to_agent: VecDeque<Bytes>,
@@ -246,6 +253,7 @@ pub fn start(open: Open, link: EditorLink, pool: Pool, router: Router, tasks: &T
     let span =
         info_span!("session", session.id = %open.id, agent = %open.key.agent, user = %open.caller.user);
     let session = Session {
+        host: Host::new(open.hosting.as_ref(), link.capabilities),
         name: format!("\"{}\"", open.id).into(),
         open,
         link,
@@ -280,6 +288,7 @@ impl Session {
             self.serve(&mut input, &mut output, overrun).await;
             self.refuse_agent(output);
         }
+        self.stop_host();
         self.answer_rest();
         // What came too late is answered like what comes from now on.
         input.close();
@@ -295,6 +304,7 @@ impl Session {
             self.send_editor(acp::result(&id, b"{}"));
         }
         self.flush_editor().await;
+        self.host.ended().await;
         self.link.events.send(SessionEvent::Ended(self.link.slot)).await.ok();
     }
 
@@ -398,9 +408,15 @@ impl Session {
         let mut agent_gone = false;
         let mut editor_gone = false;
         while !self.ended && !editor_gone {
+            if agent_gone {
+                // Nobody is there to read it, and it must not keep us from
+                // hearing the editor.
+                self.to_agent.clear();
+            }
             let editor_size = self.to_editor.front().map_or(0, |packet| packet.frames.len());
             let agent_size = self.to_agent.front().map_or(0, Bytes::len);
             let deadline = self.next_deadline();
+            let has_room = self.host.has_room();
             tokio::select! {
                 biased;
                 permit = out.reserve(editor_size), if editor_size > 0 => {
@@ -427,7 +443,9 @@ impl Session {
                         None => editor_gone = true,
                     }
                 }
-                run = output.recv(), if !agent_gone && editor_size == 0 && self.to_agent.len() < MAX_OUTBOX => {
+                done = self.host.next(), if agent_size == 0 => self.host_answers(done),
+                run = output.recv(), if !agent_gone && editor_size == 0 && self.to_agent.len() < MAX_OUTBOX
+                    && has_room => {
                     match run {
                         Some(run) => self.from_agent(&run),
                         None => agent_gone = true,

@@ -206,6 +206,12 @@ impl Service {
         self.child.id()
     }
 
+    /// The variable by which processes of this test are found, as terminals take
+    /// variables.
+    pub fn tag(&self) -> Value {
+        json!({ "name": TAG, "value": self.tag })
+    }
+
     /// URL of the service.
     pub fn endpoint(&self) -> String {
         fs::read_to_string(self.state().join("endpoint")).unwrap().trim().to_owned()

@@ -11,8 +11,9 @@ use conductor_tests::{
 };
 use serde_json::{Value, json};
 
+/// A service that leaves files and terminals to the editor.
 fn plain() -> Service {
-    service(&json!({})).start()
+    service(&json!({})).set("agents.fake.workspace", "editor").start()
 }
 
 fn handshakes(service: &Service) -> Vec<Value> {

@@ -208,7 +208,7 @@ fn p30_elicitation_for_a_request_names_the_editors_own_id() {
 
 #[test]
 fn p31_terminals_belong_to_their_session() {
-    let service = service(&json!({})).start();
+    let service = service(&json!({})).set("agents.fake.workspace", "editor").start();
     let mut editor = service.editor();
     editor.answer_with(|request| match request["method"].as_str()? {
         "terminal/create" => Some(json!({ "terminalId": "t1" })),

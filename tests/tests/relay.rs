@@ -163,7 +163,7 @@ fn p32_prompts_pass_byte_for_byte() {
 
 #[test]
 fn p33_errors_pass_byte_for_byte_in_both_directions() {
-    let service = service(&json!({})).start();
+    let service = service(&json!({})).set("agents.fake.workspace", "editor").start();
     let (mut editor, session) = service.session();
     for (number, value) in corpus().into_iter().enumerate() {
         let code = i64::try_from(number).unwrap() - 32_100;

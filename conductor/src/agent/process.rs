@@ -1,12 +1,17 @@
-//! Starting an agent under its guard, and the ladder by which it is ended.
+//! Starting an agent, or a command for one, under its guard, and the ladder by
+//! which it is ended.
 
 use std::{
     collections::BTreeMap,
     ffi::{OsStr, OsString},
     fs, io,
-    os::unix::fs::DirBuilderExt as _,
+    os::{
+        fd::{AsRawFd as _, OwnedFd},
+        unix::fs::DirBuilderExt as _,
+    },
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
@@ -17,7 +22,7 @@ use nix::{
 };
 use tokio::{
     io::AsyncReadExt as _,
-    net::UnixStream,
+    net::{UnixStream, unix::pipe},
     process::{Child, ChildStderr, ChildStdin, ChildStdout, Command},
     time::timeout,
 };
@@ -71,6 +76,9 @@ const INHERITED: &[&str] = &[
     "no_proxy",
 ];
 
+/// A whole environment.
+pub type Environment = BTreeMap<OsString, OsString>;
+
 /// What to start.
 #[derive(Debug, Clone)]
 pub struct Launch {
@@ -79,9 +87,26 @@ pub struct Launch {
     /// Its arguments.
     pub args: Vec<String>,
     /// Its whole environment.
-    pub env: BTreeMap<OsString, OsString>,
+    pub env: Environment,
+    /// What of it commands get that the agent has us run: neither what is
+    /// configured for the agent alone nor the secrets handed on to it.
+    pub shared_env: Arc<Environment>,
     /// Where it runs.
     pub cwd: PathBuf,
+}
+
+/// A command to run for an agent.
+#[derive(Debug)]
+pub struct Errand {
+    /// The program: a path, or a name to look up on its `PATH`.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub args: Vec<OsString>,
+    /// Its whole environment.
+    pub env: Environment,
+    /// Where it runs: an open directory, because the path to it may be changed
+    /// at any moment.
+    pub directory: OwnedFd,
 }
 
 impl Launch {
@@ -94,7 +119,7 @@ impl Launch {
         homes: &Path,
     ) -> io::Result<Self> {
         let own = |name: &&str| std::env::var_os(name).map(|value| (OsString::from(name), value));
-        let mut env: BTreeMap<OsString, OsString> = INHERITED.iter().filter_map(own).collect();
+        let mut env: Environment = INHERITED.iter().filter_map(own).collect();
         // Locale variables form an open set.
         env.extend(std::env::vars_os().filter(|(key, _)| key.as_encoded_bytes().starts_with(b"LC_")));
         if agent.home == Home::Isolated {
@@ -113,13 +138,14 @@ impl Launch {
             env.retain(|key, _| !key.as_encoded_bytes().starts_with(b"XDG_"));
             env.insert("HOME".into(), home.into());
         }
+        let shared_env = Arc::new(env.clone());
         for name in &agent.env_from {
             if let Some(value) = std::env::var_os(name) {
                 env.insert(name.into(), value);
             }
         }
         env.extend(agent.env.iter().map(|(key, value)| (key.into(), value.into())));
-        Ok(Self { program, args: agent.args.clone(), env, cwd })
+        Ok(Self { program, args: agent.args.clone(), env, shared_env, cwd })
     }
 }
 
@@ -139,39 +165,90 @@ pub struct Started {
 }
 
 /// Starts an agent under a guard and waits until its program runs.
-#[allow(clippy::disallowed_methods, reason = "what is started here is the guard")]
 pub async fn spawn(launch: &Launch) -> Result<Started, String> {
-    let (ours, theirs) =
-        std::os::unix::net::UnixStream::pair().map_err(|e| format!("no control socket: {e}"))?;
-    ours.set_nonblocking(true).map_err(|e| format!("no control socket: {e}"))?;
-    let mut command = std::process::Command::new(own_program());
-    command
-        .arg("guard")
-        .args(["--control-fd", &CONTROL_FD.to_string(), "--cwd"])
-        .arg(&launch.cwd)
-        .arg("--")
-        .arg(&launch.program)
-        .args(&launch.args)
-        .env_clear()
-        .envs(&launch.env)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .fd_mappings(vec![FdMapping { parent_fd: theirs.into(), child_fd: CONTROL_FD }])
-        .map_err(|error| format!("cannot hand the guard its control socket: {error}"))?;
-    let mut guard =
-        Command::from(command).spawn().map_err(|error| format!("cannot start the guard: {error}"))?;
+    let mut order = guard_command(&launch.env);
+    order.arg("--cwd").arg(&launch.cwd).arg("--").arg(&launch.program).args(&launch.args);
+    order.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let (mut guard, control) = start_guard(order)?;
     let (Some(stdin), Some(stdout), Some(stderr)) =
         (guard.stdin.take(), guard.stdout.take(), guard.stderr.take())
     else {
         return Err("the guard has no pipes".into());
     };
     widen(&stdout);
-    let mut control = UnixStream::from_std(ours).map_err(|e| format!("no control socket: {e}"))?;
+    let (pid, guarded) = await_start(guard, control).await?;
+    Ok(Started { pid, stdin, stdout, stderr, guarded })
+}
+
+/// A started errand: one pipe with all it writes, and its guard.
+#[derive(Debug)]
+pub struct Running {
+    /// Its process id.
+    pub pid: u32,
+    /// Its stdout and stderr, in the order in which they were written.
+    pub output: pipe::Receiver,
+    /// The guard.
+    pub guarded: Guarded,
+}
+
+/// Starts an errand under a guard and waits until its program runs.
+pub async fn run_errand(errand: Errand) -> Result<Running, String> {
+    let Errand { program, args, env, directory } = errand;
+    // What tells the loader which code to run must not reach the guard, which
+    // has to outlive and contain the command.
+    let (loader, env): (Environment, Environment) =
+        env.into_iter().partition(|(name, _)| is_for_loader(name.as_encoded_bytes()));
+    let mut order = guard_command(&env);
+    for (name, value) in loader {
+        let mut pair = name;
+        pair.push("=");
+        pair.push(value);
+        order.arg("--env").arg(pair);
+    }
+    let no_pipe = |error: io::Error| format!("no pipe for its output: {error}");
+    let (read, write) = io::pipe().map_err(no_pipe)?;
+    order.arg("--").arg(program).args(args);
+    order.stdin(Stdio::null()).stdout(write.try_clone().map_err(no_pipe)?).stderr(write);
+    // The guard begins where it is to start the command. After the fork, the
+    // number names the same directory in the child.
+    order.current_dir(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+    let (guard, control) = start_guard(order)?;
+    drop(directory);
+    let (pid, guarded) = await_start(guard, control).await?;
+    let output = pipe::Receiver::from_owned_fd(read.into()).map_err(no_pipe)?;
+    Ok(Running { pid, output, guarded })
+}
+
+fn is_for_loader(name: &[u8]) -> bool {
+    name.starts_with(b"LD_") || name.starts_with(b"GLIBC_")
+}
+
+/// The beginning of every guard's command line.
+#[allow(clippy::disallowed_methods, reason = "what is started here is the guard")]
+fn guard_command(env: &Environment) -> std::process::Command {
+    let mut command = std::process::Command::new(own_program());
+    command.arg("guard").args(["--control-fd", &CONTROL_FD.to_string()]).env_clear().envs(env);
+    command
+}
+
+fn start_guard(mut order: std::process::Command) -> Result<(Child, UnixStream), String> {
+    let no_control = |error: io::Error| format!("no control socket: {error}");
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(no_control)?;
+    ours.set_nonblocking(true).map_err(no_control)?;
+    order
+        .fd_mappings(vec![FdMapping { parent_fd: theirs.into(), child_fd: CONTROL_FD }])
+        .map_err(|error| format!("cannot hand the guard its control socket: {error}"))?;
+    // The command holds our copies of the guard's pipes; it ends here.
+    let guard = Command::from(order).spawn().map_err(|error| format!("cannot start the guard: {error}"))?;
+    Ok((guard, UnixStream::from_std(ours).map_err(no_control)?))
+}
+
+/// Waits for the guard's word on whether the program runs.
+async fn await_start(guard: Child, mut control: UnixStream) -> Result<(u32, Guarded), String> {
     let word = timeout(GUARD_GRACE, read_word(&mut control)).await.unwrap_or_default();
     let mut guarded = Guarded { guard, control: Some(control) };
     match word.strip_prefix("pid ").and_then(|pid| pid.parse().ok()) {
-        Some(pid) => Ok(Started { pid, stdin, stdout, stderr, guarded }),
+        Some(pid) => Ok((pid, guarded)),
         None => {
             guarded.kill().await;
             let cause = word.strip_prefix("error ").unwrap_or("the guard did not start it");

@@ -6,18 +6,23 @@ use std::{
     sync::Arc,
 };
 
+use serde_json::Value;
 use uuid::Uuid;
 
 use super::{Connection, OPEN_ELSEWHERE, Seat};
 use crate::{
-    acp::{self, EditorCapabilities, OpenParams, Refusal, code},
-    config::{Config, SpawnCwd},
+    acp::{self, EditorCapabilities, OpenParams, Refusal, WorkspaceCapabilities, code},
+    config::{Config, SpawnCwd, Workspace},
     frame::{self, Frame, Method},
     pending::WireId,
     pool::Key,
     router::Found,
-    session::{self, EditorLink, Open, Opening, Wish},
+    session::{self, EditorLink, Hosting, Open, Opening, Wish},
+    workspace::Roots,
 };
+
+/// Directories that a session may have beside its own; each is held open.
+const MOST_DIRECTORIES: usize = 64;
 
 impl Connection {
     pub(super) fn open_new(&mut self, frame: &Frame) {
@@ -99,7 +104,7 @@ impl Connection {
             let text = format!("this editor has {most} sessions open already; close one first");
             return Err(Refusal::new(code::LIMIT, text));
         }
-        directory(&params.cwd, roots(&config, agent)).map_err(invalid)
+        directory("cwd", &params.cwd, roots_of(&config, agent)).map_err(invalid)
     }
 
     fn start(
@@ -119,6 +124,15 @@ impl Connection {
         self.next_slot += 1;
         let able = self.initialized.unwrap_or_default();
         let config = self.hub.config.borrow().clone();
+        let hosting = match hosting(&config, &agent, frame, &cwd) {
+            Ok(hosting) => hosting,
+            Err(refusal) => {
+                if !matches!(opening, Opening::New) {
+                    self.hub.router.parked(id);
+                }
+                return self.refuse(frame, refusal);
+            }
+        };
         let key = key(&config, agent, &cwd, able);
         let open = Open {
             id,
@@ -127,6 +141,7 @@ impl Connection {
             caller: self.caller.clone(),
             key,
             cwd,
+            hosting,
             wish,
             cancel_grace: config.service.cancel_grace,
             editor_timeout: config.service.editor_timeout,
@@ -150,43 +165,86 @@ impl Connection {
     pub(super) fn likely_key(&self, able: EditorCapabilities) -> Key {
         let config = self.hub.config.borrow().clone();
         let agent = self.agent(&config);
-        let roots = roots(&config, &agent);
-        let hint = self.greeting.cwd.as_ref().and_then(|cwd| directory(&cwd.to_string_lossy(), roots).ok());
+        let roots = roots_of(&config, &agent);
+        let hint =
+            self.greeting.cwd.as_ref().and_then(|cwd| directory("cwd", &cwd.to_string_lossy(), roots).ok());
         let cwd = hint.or_else(|| roots.first().cloned()).unwrap_or_else(|| "/".into());
         key(&config, agent, &cwd, able)
     }
 }
 
-/// Where sessions of an agent may work.
-fn roots<'a>(config: &'a Config, agent: &str) -> &'a [PathBuf] {
+fn key(config: &Config, agent: Arc<str>, cwd: &Path, able: EditorCapabilities) -> Key {
+    let settings = config.agents.get(&*agent);
+    let roots = roots_of(config, &agent);
+    let cwd = match settings.map(|agent| agent.spawn_cwd) {
+        Some(SpawnCwd::Root) => nearest_root(cwd, roots).unwrap_or_else(|| cwd.to_path_buf()),
+        _ => cwd.to_path_buf(),
+    };
+    let capabilities = match settings.map(|agent| agent.workspace) {
+        Some(Workspace::Editor) => able.workspace(),
+        // The same for all editors, so that they share processes.
+        _ => WorkspaceCapabilities::ALL,
+    };
+    Key { agent, cwd, capabilities }
+}
+
+/// Where an agent may work.
+fn roots_of<'a>(config: &'a Config, agent: &str) -> &'a [PathBuf] {
     config.agents.get(agent).and_then(|agent| agent.roots.as_ref()).unwrap_or(&config.roots)
 }
 
-fn key(config: &Config, agent: Arc<str>, cwd: &Path, able: EditorCapabilities) -> Key {
-    let cwd = match config.agents.get(&*agent).map(|agent| agent.spawn_cwd) {
-        Some(SpawnCwd::Root) => nearest_root(cwd, roots(config, &agent)).unwrap_or_else(|| cwd.to_path_buf()),
-        _ => cwd.to_path_buf(),
+/// What this host does for a session of this agent: nothing, or all beneath the
+/// directories that the opening request names.
+fn hosting(config: &Config, agent: &str, frame: &Frame, cwd: &Path) -> Result<Option<Hosting>, Refusal> {
+    let settings = config.agents.get(agent).filter(|agent| agent.workspace == Workspace::Host);
+    let (Some(settings), Some(params)) = (settings, frame.decode::<OpenParams<'_>>(frame.peek().params))
+    else {
+        return Ok(None);
     };
-    Key { agent, cwd, capabilities: able.workspace() }
+    let invalid = |text: String| Refusal::new(code::INVALID_PARAMS, text);
+    let more =
+        strings(&params.additional_directories).filter(|more| more.len() <= MOST_DIRECTORIES).ok_or_else(
+            || invalid(format!("additionalDirectories must be an array of at most {MOST_DIRECTORIES} paths")),
+        )?;
+    let mut directories = vec![(PathBuf::from(&*params.cwd), cwd.to_path_buf())];
+    for given in more {
+        let real = directory("additionalDirectories", given, roots_of(config, agent)).map_err(invalid)?;
+        directories.push((given.into(), real));
+    }
+    let roots = Roots::open(directories).map_err(|why| Refusal::new(code::INTERNAL, why))?;
+    Ok(Some(Hosting {
+        roots: Arc::new(roots),
+        prefer_client_fs: settings.prefer_client_fs,
+        prefer_client_terminal: settings.prefer_client_terminal,
+    }))
 }
 
-/// The session's directory, resolved; or why it cannot be that.
-fn directory(given: &str, roots: &[PathBuf]) -> Result<PathBuf, String> {
+/// The texts of an optional array; `None` if it is something else.
+fn strings(value: &Value) -> Option<Vec<&str>> {
+    match value {
+        Value::Null => Some(Vec::new()),
+        Value::Array(items) => items.iter().map(Value::as_str).collect(),
+        _ => None,
+    }
+}
+
+/// A directory of the session, resolved; or why it cannot be that.
+fn directory(what: &str, given: &str, roots: &[PathBuf]) -> Result<PathBuf, String> {
     let shown = frame::escape(given.as_bytes(), 500);
     let path = Path::new(given);
     if !path.is_absolute() || given.contains('\0') {
-        return Err(format!("cwd must be an absolute path, and `{shown}` is not"));
+        return Err(format!("{what} must be an absolute path, and `{shown}` is not"));
     }
     let resolved = path
         .canonicalize()
-        .map_err(|error| format!("cwd `{shown}` cannot be used on the conductor's host: {error}"))?;
+        .map_err(|error| format!("{what} `{shown}` cannot be used on the conductor's host: {error}"))?;
     if !resolved.is_dir() {
-        return Err(format!("cwd `{shown}` is not a directory on the conductor's host"));
+        return Err(format!("{what} `{shown}` is not a directory on the conductor's host"));
     }
     if nearest_root(&resolved, roots).is_none() {
         let list: Vec<String> = roots.iter().map(|root| root.display().to_string()).collect();
         return Err(format!(
-            "cwd `{shown}` lies outside the roots that this conductor allows ({}); \
+            "{what} `{shown}` lies outside the roots that this conductor allows ({}); \
              add one to `roots` in agents.toml",
             list.join(", ")
         ));
@@ -216,13 +274,13 @@ mod tests {
         }
         std::os::unix::fs::symlink(base.join("app-evil"), base.join("app/link")).unwrap();
         let roots = [base.join("app")];
-        let ok = |path: &str| directory(base.join(path).to_str().unwrap(), &roots);
+        let ok = |path: &str| directory("cwd", base.join(path).to_str().unwrap(), &roots);
         assert_eq!(ok("app/inner").unwrap(), base.join("app/inner"));
         assert_eq!(ok("app").unwrap(), base.join("app"));
         assert!(ok("app-evil").unwrap_err().contains("outside the roots"));
         assert!(ok("app/link").unwrap_err().contains("outside the roots"));
         assert!(ok("app/../app-evil").unwrap_err().contains("outside the roots"));
         assert!(ok("app/missing").unwrap_err().contains("cannot be used"));
-        assert!(directory("app", &roots).unwrap_err().contains("absolute"));
+        assert!(directory("cwd", "app", &roots).unwrap_err().contains("absolute"));
     }
 }

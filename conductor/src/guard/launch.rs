@@ -5,7 +5,7 @@ use std::{
     ffi::{OsStr, OsString},
     fs,
     io::{self, ErrorKind},
-    os::unix::process::CommandExt as _,
+    os::unix::{ffi::OsStrExt as _, process::CommandExt as _},
     path::{Path, PathBuf},
     process::Command,
     ptr,
@@ -47,9 +47,10 @@ impl Refusal {
     }
 }
 
-/// Starts `command` in the current directory, with the inherited 0, 1 and 2.
+/// Starts `command` in the current directory, with the inherited 0, 1 and 2, and
+/// with the variables in `env` (`NAME=VALUE`) beside the inherited ones.
 #[allow(clippy::disallowed_methods, reason = "the guard is who starts commands")]
-pub fn start(command: &[OsString]) -> Result<Pid, Refusal> {
+pub fn start(command: &[OsString], env: &[OsString]) -> Result<Pid, Refusal> {
     let [program, arguments @ ..] = command else {
         return Err(Refusal::new("no command was given; name one after --".to_owned()));
     };
@@ -61,10 +62,18 @@ pub fn start(command: &[OsString]) -> Result<Pid, Refusal> {
         Command::new(program)
     };
     child.args(arguments);
+    child.envs(env.iter().filter_map(|pair| variable(pair)));
     prepare(&mut child);
     let child = child.spawn().map_err(|error| explain(program, &error))?;
     let pid = i32::try_from(child.id()).map_err(|error| Refusal::new(format!("odd process id: {error}")))?;
     Ok(Pid::from_raw(pid))
+}
+
+/// The name and the value in `NAME=VALUE`.
+fn variable(pair: &OsStr) -> Option<(&OsStr, &OsStr)> {
+    let bytes = pair.as_bytes();
+    let at = bytes.iter().position(|byte| *byte == b'=')?;
+    Some((OsStr::from_bytes(&bytes[..at]), OsStr::from_bytes(&bytes[at + 1..])))
 }
 
 /// Changes to `directory`, in which the command is to be found and to run.

@@ -4,6 +4,7 @@
 //! for everything that can happen and nothing happens in between.
 
 use std::{
+    ffi::OsString,
     fs::File,
     io::{self, ErrorKind, Read as _, Write as _},
     os::fd::{AsFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd},
@@ -54,13 +55,13 @@ const KILL_AGAIN_AFTER_MS: u8 = 10;
 
 /// Runs the command under guard.
 pub fn guard(args: GuardArgs) -> ExitCode {
-    let GuardArgs { cwd, control_fd, stopped_grace_ms, command } = args;
+    let GuardArgs { cwd, control_fd, env, stopped_grace_ms, command } = args;
     let mut control = match control_fd.map(Control::take).transpose() {
         Ok(control) => control,
         Err(refusal) => return refuse(None, &refusal),
     };
     let started = set_up(control_fd).and_then(|(signals, tree)| {
-        let agent = start(&command, cwd.as_deref())?;
+        let agent = start(&command, &env, cwd.as_deref())?;
         Ok((signals, tree, agent))
     });
     match started {
@@ -109,7 +110,7 @@ fn set_up(control: Option<RawFd>) -> Result<(SignalFd, Tree), Refusal> {
 
 /// Starts the command, then lets go of its pipes, so that their readers see the
 /// end of file as soon as the agent and its descendants are gone.
-fn start(command: &[std::ffi::OsString], cwd: Option<&Path>) -> Result<Pid, Refusal> {
+fn start(command: &[OsString], env: &[OsString], cwd: Option<&Path>) -> Result<Pid, Refusal> {
     let null = File::options()
         .read(true)
         .write(true)
@@ -118,7 +119,7 @@ fn start(command: &[std::ffi::OsString], cwd: Option<&Path>) -> Result<Pid, Refu
     if let Some(directory) = cwd {
         launch::enter(directory)?;
     }
-    let agent = launch::start(command)?;
+    let agent = launch::start(command, env)?;
     // These can only fail for descriptors that are not open, which all of them are.
     let _ = dup2_stdin(&null);
     let _ = dup2_stdout(&null);

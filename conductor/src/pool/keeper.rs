@@ -17,7 +17,7 @@ use super::{
     kind::{Kind, Stamp, Starting, stamp},
 };
 use crate::{
-    acp::AgentHello,
+    acp::{AgentHello, WorkspaceCapabilities},
     agent::{Cause, Exit, Process, Spec, process},
     config::Config,
     tasks::Tasks,
@@ -201,8 +201,7 @@ impl Keeper {
             }
             kind.resolve(&name);
             for cwd in &agent.warm_keys {
-                let capabilities =
-                    crate::acp::WorkspaceCapabilities { fs_read: true, fs_write: true, terminal: true };
+                let capabilities = WorkspaceCapabilities::ALL;
                 let key = Key { agent: name.clone(), cwd: cwd.clone(), capabilities };
                 kind.interest(key).configured = true;
             }

@@ -110,6 +110,8 @@ impl Session {
             self.send_editor(refusal.frame(frame.get(frame.peek().id)));
         }
         self.withdraw(|_| true);
+        // Nobody is left who knows these terminals.
+        self.host.stop();
         self.to_agent.clear();
         self.ended = !self.is_open;
         self.exit = Some(exit);

@@ -230,6 +230,9 @@ impl Session {
 
     fn agent_asks(&mut self, frame: &Frame) {
         let peek = frame.peek();
+        if self.host.serves(peek.method) {
+            return self.host_asks(frame);
+        }
         let agent_id = frame.copy(peek.id);
         if let Some(refusal) = self.refusal(frame) {
             return self.send_agent(refusal);
@@ -262,7 +265,7 @@ impl Session {
         let peek = frame.peek();
         let id = frame.get(peek.id);
         let able = &self.link.capabilities;
-        if self.asks.iter().any(|ask| ask.agent_id == id) {
+        if self.host.has(id) || self.asks.iter().any(|ask| ask.agent_id == id) {
             let text = format!("a request with the id {} is already in flight", frame::escape(id, 100));
             return Some(Refusal::new(code::INVALID_REQUEST, text).frame(id));
         }
@@ -317,6 +320,9 @@ impl Session {
     /// `$/cancel_request` of the agent: passed on with the id the editor knows.
     fn agent_withdraws(&mut self, frame: &Frame) {
         let id = frame.get(frame.peek().request_id);
+        if self.host_withdraws(id) {
+            return;
+        }
         let Some((number, _)) = self.asks.find(|ask| ask.agent_id == id) else { return };
         if let Some(ask) = self.asks.get_mut(number) {
             ask.withdrawn.get_or_insert(Instant::now() + WITHDRAW_GRACE);

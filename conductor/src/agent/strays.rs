@@ -35,17 +35,22 @@ pub async fn end(agent: u32) {
     let mut killed: Vec<Pid> = agent.into_iter().collect();
     for _ in 0..LOOKS {
         let strays = children().into_iter().filter(|pid| !is_guard(*pid) && !killed.contains(pid));
-        for pid in strays.collect::<Vec<_>>() {
+        let strays: Vec<Pid> = strays.collect();
+        // Only a death makes the children of the dead ours: one look that finds
+        // nobody, after the last of them is gone, is needed.
+        if strays.is_empty() && killed.is_empty() {
+            return;
+        }
+        for pid in strays {
             warn!(pid = pid.as_raw(), "a process had lost its guard and is killed");
             kill(pid, Signal::SIGKILL).ok();
             killed.push(pid);
         }
         // What is not our child, or not any more, needs no waiting for.
         killed.retain(|pid| matches!(waitpid(*pid, Some(WaitPidFlag::WNOHANG)), Ok(WaitStatus::StillAlive)));
-        if killed.is_empty() {
-            return;
+        if !killed.is_empty() {
+            sleep(LOOK_EVERY).await;
         }
-        sleep(LOOK_EVERY).await;
     }
 }
 

@@ -3,9 +3,9 @@
 
 use std::{
     borrow::Cow,
-    fs::File,
+    fs::{File, Metadata},
     io::{self, BufRead as _, BufReader, Read as _, Write as _},
-    os::{fd::OwnedFd, unix::fs::PermissionsExt as _},
+    os::{fd::OwnedFd, unix::fs::MetadataExt as _},
 };
 
 use bytes::Bytes;
@@ -125,16 +125,16 @@ pub fn write(roots: &Roots, frame: &Frame) -> Outcome {
     let WriteParams { path, content } = read_params(frame)?;
     let Target { directory, name, existing } = roots.target(&path)?;
     let failed = |error: &io::Error| roots.explain(&path, errno(error));
-    let mode = match existing.map(File::from).map(|file| file.metadata()).transpose() {
+    let old = match existing.map(File::from).map(|file| file.metadata()).transpose() {
         Ok(Some(meta)) if !meta.is_file() => {
             return Err(Refusal::new(code::INVALID_PARAMS, not_regular(&path)));
         }
-        Ok(meta) => meta.map(|meta| meta.permissions().mode() & 0o7777),
+        Ok(old) => old,
         Err(error) => return Err(failed(&error)),
     };
     // Everything happens in the open directory, wherever it is moved to.
     let draft = format!(".conductor-{}.tmp", Uuid::now_v7().simple());
-    let done = fill(&directory, &draft, content.as_bytes(), mode)
+    let done = fill(&directory, &draft, content.as_bytes(), old.as_ref())
         .and_then(|()| Ok(renameat(&directory, draft.as_str(), &directory, name.as_os_str())?));
     match done {
         Ok(()) => Ok(Bytes::from_static(b"{}")),
@@ -145,15 +145,18 @@ pub fn write(roots: &Roots, frame: &Frame) -> Outcome {
     }
 }
 
-/// Writes the draft. A new file gets the usual mode, a replacement that of the
-/// file it replaces, and until then nobody else may look.
-fn fill(directory: &OwnedFd, draft: &str, content: &[u8], mode: Option<u32>) -> io::Result<()> {
-    let first = Mode::from_bits_truncate(if mode.is_some() { 0o600 } else { 0o644 });
+/// Writes the draft. A new file gets the usual mode, a replacement the mode and,
+/// if we may, the owner of the file it replaces; until then nobody else may look.
+fn fill(directory: &OwnedFd, draft: &str, content: &[u8], old: Option<&Metadata>) -> io::Result<()> {
+    let first = Mode::from_bits_truncate(if old.is_some() { 0o600 } else { 0o644 });
     let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let mut file = File::from(openat(directory, draft, flags, first)?);
     file.write_all(content)?;
-    if let Some(mode) = mode {
-        fchmod(&file, Mode::from_bits_truncate(mode))?;
+    if let Some(old) = old {
+        let kept = std::os::unix::fs::fchown(&file, Some(old.uid()), Some(old.gid())).is_ok();
+        // Whose rights a program runs with must not change hands.
+        let bits = old.mode() & if kept { 0o7777 } else { 0o777 };
+        fchmod(&file, Mode::from_bits_truncate(bits))?;
     }
     file.sync_data()
 }

@@ -75,7 +75,8 @@ impl Roots {
             let flags = ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS;
             match resolve(AT_FDCWD, &real, DIRECTORY, flags) {
                 Ok(directory) => Ok(Root { given, real, directory }),
-                Err(Errno::ENOSYS) => Err(NO_OPENAT2.to_string()),
+                // Some sandboxes forbid what they do not know.
+                Err(Errno::ENOSYS | Errno::EPERM) => Err(NO_OPENAT2.to_string()),
                 Err(errno) => Err(format!("cannot open {}: {}", real.display(), errno.desc())),
             }
         };

@@ -414,7 +414,7 @@ mod tests {
     #[test]
     fn the_answer_fits_into_a_frame() {
         let mut screen = Screen::new(MOST_OUTPUT);
-        screen.push(&vec![0x1b; MOST_OUTPUT]);
+        screen.push(&vec![0x1b; MOST_OUTPUT / 4]);
         let answer = screen.show(None).encode();
         assert!(answer.len() <= MAX_FRAME);
         assert!(answer.len() > MAX_FRAME / 4);

@@ -15,7 +15,7 @@ use crate::{ask, bad, create, good, hosted, request, told};
 const SOON: Duration = Duration::from_secs(3);
 
 /// A command with descendants that hide: in sessions of their own, their
-/// parents gone, deaf to SIGTERM. Also gives how many of them there are.
+/// parents gone, deaf to SIGTERM.
 fn tree(service: &Service) -> Value {
     let line = "trap '' TERM HUP; \
         setsid sleep 3701 & \
@@ -188,6 +188,24 @@ fn a_withdrawn_request_is_answered_once() {
 }
 
 #[test]
+fn withdrawn_requests_do_not_pile_up() {
+    let service = hosted();
+    let (mut editor, session) = service.session();
+    let id = grow(&service, &mut editor, &session);
+    let mut wait = request("terminal/wait_for_exit", &id);
+    wait["request"]["forget"] = json!(true);
+    let round = json!([{ "repeat": [400, [wait, "cancel_request", "await_answer"]] }]);
+    let codes: Vec<Value> =
+        editor.turn_do(&session, &round).iter().map(|chunk| told(chunk)["error"]["code"].clone()).collect();
+    assert_eq!(codes, vec![json!(-32800); 400]);
+    // Without being withdrawn they do, up to a limit.
+    let wait = round[0]["repeat"][1][0].clone();
+    editor.turn_do(&session, &json!([{ "repeat": [300, [wait]] }]));
+    let error = bad(&mut editor, &session, "terminal/output", &id);
+    assert_eq!(error["code"], -31002, "{error}");
+}
+
+#[test]
 fn a_withdrawn_create_leaves_nothing() {
     let service = hosted();
     let (mut editor, session) = service.session();
@@ -244,6 +262,4 @@ fn sessions_do_not_wait_for_each_other() {
         assert_eq!(busy.join().unwrap(), 20);
     });
     assert_eq!(editor.answers_to(&waiting), 0);
-    editor.cancel(&session);
-    editor.response(&waiting);
 }

@@ -6,9 +6,10 @@ use std::{
     path::Path,
     sync::atomic::{AtomicBool, Ordering},
     thread,
+    time::Duration,
 };
 
-use conductor_tests::harness::assert_says;
+use conductor_tests::harness::{assert_says, poll_until};
 use nix::{sys::stat::Mode, unistd::mkfifo};
 use serde_json::{Value, json};
 
@@ -16,6 +17,9 @@ use crate::{ask, bad, good, hosted, request};
 
 const READ: &str = "fs/read_text_file";
 const WRITE: &str = "fs/write_text_file";
+
+/// For tests that move much on a machine that may be busy.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o7777
@@ -187,17 +191,18 @@ fn a_reader_sees_the_old_or_the_new_text_and_nothing_else() {
 fn many_requests_at_once_are_each_answered_once() {
     let service = hosted();
     let (mut editor, session) = service.session();
-    fs::write(service.work().join("file"), "x".repeat(500_000)).unwrap();
+    editor.set_deadline(PATIENCE);
+    fs::write(service.work().join("file"), "x".repeat(50_000)).unwrap();
     let mut read = request(READ, &json!({ "path": service.work().join("file") }));
     read["request"]["forget"] = json!(true);
-    let big = json!({ "path": service.work().join("big"), "content": "y".repeat(2 << 20) });
+    let big = json!({ "path": service.work().join("big"), "content": "y".repeat(1 << 20) });
     let mut write = request(WRITE, &big);
     write["request"]["forget"] = json!(true);
     editor.turn_do(&session, &json!([{ "repeat": [60, [read]] }, { "repeat": [10, [write]] }]));
     // The last to be asked is not the last to be answered.
     ask(&mut editor, &session, READ, &json!({ "path": service.work().join("none") }));
     let mut answers = Vec::new();
-    conductor_tests::harness::poll_until(conductor_tests::editor::DEADLINE, || {
+    poll_until(PATIENCE, || {
         answers = service
             .received("fake")
             .into_iter()
@@ -210,7 +215,7 @@ fn many_requests_at_once_are_each_answered_once() {
     ids.sort_unstable();
     assert_eq!(ids, (0..71).collect::<Vec<_>>());
     assert!(answers.iter().all(|answer| answer["id"] == 70 || answer.get("result").is_some()));
-    assert_eq!(fs::metadata(service.work().join("big")).unwrap().len(), 2 << 20);
+    assert_eq!(fs::metadata(service.work().join("big")).unwrap().len(), 1 << 20);
 }
 
 #[test]

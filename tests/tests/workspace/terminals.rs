@@ -104,6 +104,18 @@ fn the_environment_is_the_allow_list_and_what_is_asked_for() {
     );
     assert!(text.contains("PATH=") && has(&format!("HOME={}", service.dir.join("home").display())), "{text}");
     assert!(!text.contains("hidden") && !text.contains("FAKE_AGENT"), "{text}");
+    // What steers the loader does not reach the guard.
+    let env = json!([service.tag(), { "name": "LD_TEST", "value": "loader" }]);
+    create(&mut editor, &session, &json!({ "command": "sleep", "args": ["3710"], "env": env }));
+    let environment = |guard: bool| {
+        let running = service.processes();
+        let found = running.iter().find(|running| {
+            running.command.contains("sleep 3710") && running.command.contains(" guard ") == guard
+        });
+        fs::read_to_string(format!("/proc/{}/environ", found.unwrap().pid)).unwrap()
+    };
+    assert!(environment(false).contains("LD_TEST=loader"));
+    assert!(!environment(true).contains("LD_TEST"));
 }
 
 #[test]

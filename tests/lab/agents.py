@@ -44,6 +44,16 @@ PY_EXAMPLES = [
 ]
 PY_EXAMPLE = "{DIR}/agent_client_protocol-0.12.1/examples"
 
+OPENCODE = """{
+    "provider": {"lab": {
+        "npm": "@ai-sdk/openai-compatible",
+        "options": {"baseURL": "{MODEL}/v1", "apiKey": "none"},
+        "models": {"gpt-4o": {}}
+    }},
+    "model": "lab/gpt-4o",
+    "permission": {"bash": "ask"}
+}"""
+
 AGENTS = {
     "claude": Agent(
         title="Claude Code (claude-agent-acp)",
@@ -73,6 +83,23 @@ AGENTS = {
             "OPENAI_HOST": "{MODEL}",
             "OPENAI_API_KEY": "none",
         },
+    ),
+    "opencode": Agent(
+        title="OpenCode",
+        version="1.18.33",
+        install=[[*NPM, "opencode-ai@1.18.33"]],
+        command="{DIR}/node_modules/.bin/opencode",
+        args=["acp"],
+        env={"OPENCODE_CONFIG_CONTENT": OPENCODE, "OPENCODE_DISABLE_AUTOUPDATE": "1"},
+    ),
+    "qwen": Agent(
+        title="Qwen Code",
+        version="0.24.4",
+        install=[[*NPM, "@qwen-code/qwen-code@0.24.4"]],
+        command="{DIR}/node_modules/.bin/qwen",
+        args=["--acp", "--auth-type", "openai"],
+        node24=True,
+        env={"OPENAI_BASE_URL": "{MODEL}/v1", "OPENAI_API_KEY": "none", "OPENAI_MODEL": "gpt-4o"},
     ),
     "fast-agent": Agent(
         title="fast-agent",

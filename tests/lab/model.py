@@ -18,7 +18,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 ORDER = re.compile(r"\[lab:(stream|slow|run)(?: ([^\]]*))?\]")
-SHELL = re.compile(r"(^|_)(bash|shell|execute)$", re.IGNORECASE)
+SHELL = re.compile(r"(^|_)(bash|shell|shell_command|execute)$", re.IGNORECASE)
 LONGEST = 300  # words of `slow`
 
 

@@ -161,11 +161,15 @@ class Installer:
 
     def install(self, name):
         agent = AGENTS[name]
-        if any(step[0] in ("uv", "pip") for step in agent.install):
+        self.install_as(self.directory(name).name, agent.install, agent.node24)
+
+    def install_as(self, name, steps, node24):
+        """Takes the steps, and before them the tools that they need."""
+        if any(step[0] in ("uv", "pip") for step in steps):
             self.once("tools", [[sys.executable, "-m", "venv", "{DIR}"], ["{DIR}/bin/pip", "install", "--quiet", "uv"]])
-        if agent.node24:
+        if node24:
             self.once("node24", [[*NPM, "node@24"], ["{DIR}/node_modules/node/bin/node", "--version"]])
-        self.once(self.directory(name).name, agent.install, with_node=agent.node24)
+        self.once(name, steps, with_node=node24)
 
     def once(self, name, steps, with_node=False):
         directory = self.root / name

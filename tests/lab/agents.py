@@ -44,6 +44,17 @@ PY_EXAMPLES = [
 ]
 PY_EXAMPLE = "{DIR}/agent_client_protocol-0.12.1/examples"
 
+CODEX = """{
+    "model": "gpt-5",
+    "model_provider": "lab",
+    "model_providers": {"lab": {
+        "name": "lab",
+        "base_url": "{MODEL}/v1",
+        "wire_api": "responses",
+        "env_key": "LAB_API_KEY"
+    }}
+}"""
+
 OPENCODE = """{
     "provider": {"lab": {
         "npm": "@ai-sdk/openai-compatible",
@@ -67,6 +78,14 @@ AGENTS = {
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "DISABLE_AUTOUPDATER": "1",
         },
+    ),
+    "codex": Agent(
+        title="Codex (codex-acp)",
+        version="2.6.0",
+        install=[[*NPM, "@agentclientprotocol/codex-acp@2.6.0"]],
+        command="{DIR}/node_modules/.bin/codex-acp",
+        node24=True,
+        env={"CODEX_CONFIG": CODEX, "MODEL_PROVIDER": "lab", "LAB_API_KEY": "none", "INITIAL_AGENT_MODE": "read-only"},
     ),
     "goose": Agent(
         title="goose",

@@ -22,6 +22,7 @@ class Agent:
     scripted: bool = True  # it does what the fake model says; else what its own script says
     asks: bool = True  # it asks for permission before it runs a command
     slow: bool = True  # a turn of it lasts long enough to be cancelled
+    load_after: float = 0  # seconds that a session must be old before it can be loaded
     note: str = ""
 
 
@@ -86,6 +87,17 @@ AGENTS = {
         command="{DIR}/node_modules/.bin/codex-acp",
         node24=True,
         env={"CODEX_CONFIG": CODEX, "MODEL_PROVIDER": "lab", "LAB_API_KEY": "none", "INITIAL_AGENT_MODE": "read-only"},
+    ),
+    "gemini": Agent(
+        title="Gemini CLI",
+        version="0.61.0",
+        install=[[*NPM, "@google/gemini-cli@0.61.0"]],
+        command="{DIR}/node_modules/.bin/gemini",
+        args=["--acp", "--model", "gemini-2.5-flash"],
+        node24=True,
+        env={"GEMINI_API_KEY": "none", "GOOGLE_GEMINI_BASE_URL": "{MODEL}"},
+        # Seen: seconds after it was made, the session is not found; a minute later it is.
+        load_after=65,
     ),
     "goose": Agent(
         title="goose",

@@ -7,7 +7,7 @@ import tempfile
 import threading
 import time
 
-PATIENCE = 30  # seconds that anything may take, once the agent runs
+PATIENCE = 30  # seconds that anything may take
 
 
 class Refused(Exception):

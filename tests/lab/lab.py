@@ -67,7 +67,7 @@ class Trial:
         self.editor = None
         self.session = None
         self.capabilities = {}
-        self.seconds = None
+        self.opened = self.seconds = None
 
     def run(self):
         results = run_steps(self, STEPS)
@@ -108,7 +108,8 @@ class Trial:
         hello = self.connect()
         assert hello["protocolVersion"] == 1, hello
         self.session = self.new()
-        self.seconds = round(time.monotonic() - start, 1)
+        self.opened = time.monotonic()
+        self.seconds = round(self.opened - start, 1)
 
     def stream(self):
         self.answer_permissions("allow_once")
@@ -198,6 +199,7 @@ class Trial:
     def load(self):
         if not self.capabilities.get("loadSession"):
             raise Skip("it cannot load sessions")
+        time.sleep(max(0, self.opened + self.agent.load_after - time.monotonic()))
         told = "".join(self.reopen("session/load"))
         assert "first things first" in told, f"the history does not have the first prompt: {told[:200]!r}"
         self.plain_turn("after the load")

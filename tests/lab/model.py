@@ -1,7 +1,7 @@
 """A model that runs on loopback and does what the prompt says.
 
-Speaks OpenAI's chat completions and responses and Anthropic's messages, streamed
-or not. The last prompt that carries an order decides:
+Speaks OpenAI's chat completions and responses, Anthropic's messages and Gemini's
+content, streamed or not. The last prompt that carries an order decides:
 
   [lab:stream N]   N words, one chunk each
   [lab:slow]       a word every tenth of a second, until nobody listens
@@ -196,6 +196,34 @@ def anthropic(request):
     return events(), whole
 
 
+def gemini(request):
+    """The events of generated content, and the content in one piece."""
+    offered = [tool for tools in request.get("tools") or [] for tool in tools.get("functionDeclarations") or []]
+    tools = {tool["name"]: tool.get("parametersJsonSchema") or tool.get("parameters") or {} for tool in offered}
+    messages = []
+    for content in request["contents"]:
+        result = any("functionResponse" in part for part in content["parts"])
+        messages.append({"role": "tool" if result else content.get("role", "user"), "content": content["parts"]})
+    answer = decide(messages, tools)
+    usage = {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15}
+
+    def chunk(part, reason=None):
+        candidate = {"index": 0, "content": {"role": "model", "parts": [part]}}
+        if reason:
+            candidate["finishReason"] = reason
+        return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "lab"}
+
+    call = {"functionCall": {"name": answer.call[0], "args": answer.call[1]}} if answer.call else None
+
+    def events():
+        for word in answer.words:
+            time.sleep(answer.pause)
+            yield None, chunk({"text": word})
+        yield None, chunk(call or {"text": ""}, "STOP")
+
+    return events(), chunk(call or {"text": "".join(answer.words)}, "STOP")
+
+
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -213,13 +241,21 @@ class Handler(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         if path.endswith("/count_tokens"):
             return self.whole({"input_tokens": 10})
-        dialects = {"/chat/completions": openai, "/responses": responses, "/messages": anthropic}
+        if path.endswith(":countTokens"):
+            return self.whole({"totalTokens": 10})
+        dialects = {
+            "/chat/completions": openai,
+            "/responses": responses,
+            "/messages": anthropic,
+            ":generateContent": gemini,
+            ":streamGenerateContent": gemini,
+        }
         dialect = next((speak for end, speak in dialects.items() if path.endswith(end)), None)
         if dialect is None:
             return self.whole({})
         request = json.loads(body)
         events, whole = dialect(request)
-        if not request.get("stream"):
+        if not request.get("stream") and not path.endswith(":streamGenerateContent"):
             return self.whole(whole)
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")

@@ -22,6 +22,7 @@ class Agent:
     scripted: bool = True  # it does what the fake model says; else what its own script says
     asks: bool = True  # it asks for permission before it runs a command
     slow: bool = True  # a turn of it lasts long enough to be cancelled
+    load_after: float = 0  # seconds that a session must be old before it can be loaded
     note: str = ""
 
 
@@ -44,6 +45,27 @@ PY_EXAMPLES = [
 ]
 PY_EXAMPLE = "{DIR}/agent_client_protocol-0.12.1/examples"
 
+CODEX = """{
+    "model": "gpt-5",
+    "model_provider": "lab",
+    "model_providers": {"lab": {
+        "name": "lab",
+        "base_url": "{MODEL}/v1",
+        "wire_api": "responses",
+        "env_key": "LAB_API_KEY"
+    }}
+}"""
+
+OPENCODE = """{
+    "provider": {"lab": {
+        "npm": "@ai-sdk/openai-compatible",
+        "options": {"baseURL": "{MODEL}/v1", "apiKey": "none"},
+        "models": {"gpt-4o": {}}
+    }},
+    "model": "lab/gpt-4o",
+    "permission": {"bash": "ask"}
+}"""
+
 AGENTS = {
     "claude": Agent(
         title="Claude Code (claude-agent-acp)",
@@ -57,6 +79,25 @@ AGENTS = {
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "DISABLE_AUTOUPDATER": "1",
         },
+    ),
+    "codex": Agent(
+        title="Codex (codex-acp)",
+        version="2.6.0",
+        install=[[*NPM, "@agentclientprotocol/codex-acp@2.6.0"]],
+        command="{DIR}/node_modules/.bin/codex-acp",
+        node24=True,
+        env={"CODEX_CONFIG": CODEX, "MODEL_PROVIDER": "lab", "LAB_API_KEY": "none", "INITIAL_AGENT_MODE": "read-only"},
+    ),
+    "gemini": Agent(
+        title="Gemini CLI",
+        version="0.61.0",
+        install=[[*NPM, "@google/gemini-cli@0.61.0"]],
+        command="{DIR}/node_modules/.bin/gemini",
+        args=["--acp", "--model", "gemini-2.5-flash"],
+        node24=True,
+        env={"GEMINI_API_KEY": "none", "GOOGLE_GEMINI_BASE_URL": "{MODEL}"},
+        # Seen: seconds after it was made, the session is not found; a minute later it is.
+        load_after=65,
     ),
     "goose": Agent(
         title="goose",
@@ -73,6 +114,23 @@ AGENTS = {
             "OPENAI_HOST": "{MODEL}",
             "OPENAI_API_KEY": "none",
         },
+    ),
+    "opencode": Agent(
+        title="OpenCode",
+        version="1.18.33",
+        install=[[*NPM, "opencode-ai@1.18.33"]],
+        command="{DIR}/node_modules/.bin/opencode",
+        args=["acp"],
+        env={"OPENCODE_CONFIG_CONTENT": OPENCODE, "OPENCODE_DISABLE_AUTOUPDATE": "1"},
+    ),
+    "qwen": Agent(
+        title="Qwen Code",
+        version="0.24.4",
+        install=[[*NPM, "@qwen-code/qwen-code@0.24.4"]],
+        command="{DIR}/node_modules/.bin/qwen",
+        args=["--acp", "--auth-type", "openai"],
+        node24=True,
+        env={"OPENAI_BASE_URL": "{MODEL}/v1", "OPENAI_API_KEY": "none", "OPENAI_MODEL": "gpt-4o"},
     ),
     "fast-agent": Agent(
         title="fast-agent",
@@ -134,11 +192,15 @@ class Installer:
 
     def install(self, name):
         agent = AGENTS[name]
-        if any(step[0] in ("uv", "pip") for step in agent.install):
+        self.install_as(self.directory(name).name, agent.install, agent.node24)
+
+    def install_as(self, name, steps, node24):
+        """Takes the steps, and before them the tools that they need."""
+        if any(step[0] in ("uv", "pip") for step in steps):
             self.once("tools", [[sys.executable, "-m", "venv", "{DIR}"], ["{DIR}/bin/pip", "install", "--quiet", "uv"]])
-        if agent.node24:
+        if node24:
             self.once("node24", [[*NPM, "node@24"], ["{DIR}/node_modules/node/bin/node", "--version"]])
-        self.once(self.directory(name).name, agent.install, with_node=agent.node24)
+        self.once(name, steps, with_node=node24)
 
     def once(self, name, steps, with_node=False):
         directory = self.root / name

@@ -7,7 +7,7 @@ import tempfile
 import threading
 import time
 
-PATIENCE = 60  # seconds that anything may take
+PATIENCE = 30  # seconds that anything may take
 
 
 class Refused(Exception):

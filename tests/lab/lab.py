@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Tries real agents through a real conductor, with a fake model on loopback.
+"""Tries real agents and clients with a real conductor and a fake model on loopback.
 
-  lab.py [--root DIR] [--conductor FILE] [--json | --readme FILE] [AGENT…]
+  lab.py [--root DIR] [--conductor FILE] [--json] [--readme FILE] [NAME…]
 
-Installs each agent by package name beneath DIR (once), starts `conductor serve`
-with all of them, drives each through `conductor connect`, and prints what
-worked. Exits with 1 if something failed that the agent offers. Needs Python
-3.11, npm, and for some agents a Python 3.13 that uv finds.
+Installs each by package name beneath DIR (once), starts `conductor serve` with
+all agents, drives each through `conductor connect`, has each client talk to the
+demo agent, and prints what worked. Exits with 1 if something failed that the
+agent offers. Needs Python 3.11, npm, and for some agents a Python 3.13 that uv
+finds.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from pathlib import Path
 
 import model
 from agents import AGENTS, Installer
+from clients import CLIENTS
 from editor import Editor, Refused
 
 # Key, heading, of every step; in the order in which they are tried.
@@ -41,6 +43,22 @@ class Skip(Exception):
     """The agent does not offer this."""
 
 
+def run_steps(trial, steps):
+    """What became of each step; nothing more is tried once the first has failed."""
+    results = {}
+    for key, _ in steps:
+        try:
+            getattr(trial, key)()
+            results[key] = "yes"
+        except Skip as why:
+            results[key] = f"not offered: {why}"
+        except (Refused, AssertionError, OSError, KeyError, subprocess.TimeoutExpired) as error:
+            results[key] = f"failed: {type(error).__name__}: {error}"
+        if list(results.values()) != ["yes"] and len(results) == 1:
+            break
+    return results
+
+
 class Trial:
     """One agent being tried."""
 
@@ -49,20 +67,10 @@ class Trial:
         self.editor = None
         self.session = None
         self.capabilities = {}
-        self.seconds = None
+        self.opened = self.seconds = None
 
     def run(self):
-        results = {}
-        for key, _ in STEPS:
-            try:
-                getattr(self, key)()
-                results[key] = "yes"
-            except Skip as why:
-                results[key] = f"not offered: {why}"
-            except (Refused, AssertionError, OSError, KeyError, StopIteration) as error:
-                results[key] = f"failed: {type(error).__name__}: {error}"
-            if key == "open" and results[key] != "yes":
-                break
+        results = run_steps(self, STEPS)
         if self.editor:
             self.editor.close()
         return results
@@ -100,7 +108,8 @@ class Trial:
         hello = self.connect()
         assert hello["protocolVersion"] == 1, hello
         self.session = self.new()
-        self.seconds = round(time.monotonic() - start, 1)
+        self.opened = time.monotonic()
+        self.seconds = round(self.opened - start, 1)
 
     def stream(self):
         self.answer_permissions("allow_once")
@@ -190,6 +199,7 @@ class Trial:
     def load(self):
         if not self.capabilities.get("loadSession"):
             raise Skip("it cannot load sessions")
+        time.sleep(max(0, self.opened + self.agent.load_after - time.monotonic()))
         told = "".join(self.reopen("session/load"))
         assert "first things first" in told, f"the history does not have the first prompt: {told[:200]!r}"
         self.plain_turn("after the load")
@@ -253,14 +263,26 @@ def mark(result):
     return "✓" if result == "yes" else "–" if result.startswith("not offered") else "✗"
 
 
-def markdown(results):
-    head = ["agent", "version", *(heading for _, heading in STEPS)]
-    rows = [head, ["---"] * 2 + [":-:"] * len(STEPS)]
-    for name, result in results.items():
+def markdown(what, steps, rows):
+    """A table of (title, version, results)."""
+    lines = [[what, "version", *(heading for _, heading in steps)], ["---"] * 2 + [":-:"] * len(steps)]
+    for title, version, results in rows:
+        lines.append([title, version, *(mark(results.get(key, "failed")) for key, _ in steps)])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def tables(results):
+    """All results as Markdown: the agents, then each client, whose steps are its own."""
+    rows = []
+    for name in filter(AGENTS.get, results):
         agent = AGENTS[name]
         title = f"{agent.title} ({agent.note})" if agent.note else agent.title
-        rows.append([title, agent.version, *(mark(result["steps"].get(key, "failed")) for key, _ in STEPS)])
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+        rows.append((title, agent.version, results[name]["steps"]))
+    found = [markdown("agent", STEPS, rows)] if rows else []
+    for name in filter(CLIENTS.get, results):
+        client = CLIENTS[name]
+        found.append(markdown("client", client.steps, [(client.title, client.version, results[name]["steps"])]))
+    return "\n".join(found)
 
 
 def put_into(readme, table):
@@ -281,44 +303,57 @@ def main():
     parser.add_argument("--conductor", type=Path, default=top / "target/debug/conductor")
     parser.add_argument("--json", action="store_true", help="print every result with its reason")
     parser.add_argument("--readme", type=Path, metavar="FILE", help="put the table into FILE too")
-    parser.add_argument("agents", nargs="*", metavar="AGENT", help=f"some of {', '.join(AGENTS)}; default: all")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="agents and clients; default: all")
     given = parser.parse_args()
-    unknown = set(given.agents) - set(AGENTS)
+    known = [*AGENTS, *CLIENTS]
+    unknown = set(given.names) - set(known)
     if unknown:
-        parser.error(f"no agent {', '.join(sorted(unknown))}; there are {', '.join(AGENTS)}")
-    names = given.agents or list(AGENTS)
-    installer = Installer(given.root.resolve())
+        parser.error(f"there is no {', '.join(sorted(unknown))}, but {', '.join(known)}")
+    names = given.names or known
+    results = try_all(names, Installer(given.root.resolve()), given.conductor)
+    failed = [(name, key, why) for name in names for key, why in results[name]["steps"].items() if why.startswith("failed")]
+    if given.json:
+        print(json.dumps({"results": results, "failed": len(failed)}, indent=2))
+    else:
+        print(tables(results))
+    for name, key, why in failed:
+        print(f"lab: {name}: {key}: {why}", file=sys.stderr)
+    if failed:
+        sys.exit(1)
+    if given.readme:
+        put_into(given.readme, tables(results))
+
+
+def try_all(names, installer, conductor):
+    """Installs and tries everything named; the results by name."""
     results = {}
     for name in names:
         try:
-            installer.install(name)
+            if name in AGENTS:
+                installer.install(name)
+            else:
+                installer.install_as(name, CLIENTS[name].install, node24=True)
         except (OSError, subprocess.CalledProcessError) as error:
             results[name] = {"steps": {"open": f"failed: cannot be installed: {error}"}}
     address = model.start()
+    ready = [name for name in names if name not in results]
     with tempfile.TemporaryDirectory(prefix="conductor-lab-") as directory:
-        tables = {name: installer.table(name, address) for name in names if name not in results}
-        service = Service(given.conductor, Path(directory), tables)
-        for name in tables:
+        agents = {name: installer.table(name, address) for name in ready if name in AGENTS}
+        service = Service(conductor, Path(directory), agents)
+        for name in ready:
             print(f"lab: trying {name}", file=sys.stderr, flush=True)
-            trial = Trial(service, name)
-            results[name] = {"steps": trial.run(), "opened_after_s": trial.seconds}
+            if name in AGENTS:
+                trial = Trial(service, name)
+                results[name] = {"version": trial.agent.version, "steps": trial.run(), "opened_after_s": trial.seconds}
+            else:
+                client = CLIENTS[name](service, installer)
+                results[name] = {"version": client.version, "steps": run_steps(client, client.steps)}
         ended = service.stop()
-        log = service.log.read_text(errors="replace")
-    results = {name: {"version": AGENTS[name].version, **results[name]} for name in names}
-    failed = [(name, key, why) for name in names for key, why in results[name]["steps"].items() if why.startswith("failed")]
-    if given.json:
-        print(json.dumps({"agents": results, "failed": len(failed)}, indent=2))
-    else:
-        print(markdown(results))
-    if given.readme and not failed:
-        put_into(given.readme, markdown(results))
-    for name, key, why in failed:
-        print(f"lab: {name}: {key}: {why}", file=sys.stderr)
-    if ended != 0:
-        print(f"lab: the service ended with {ended}", file=sys.stderr)
-    if failed or ended != 0:
-        print(f"lab: end of the service's log:\n{log[-3000:]}", file=sys.stderr)
-        sys.exit(1)
+        if ended != 0 or any(why.startswith("failed") for name in ready for why in results[name]["steps"].values()):
+            print(f"lab: end of the service's log:\n{service.log.read_text()[-3000:]}", file=sys.stderr)
+        if ended != 0:
+            sys.exit(f"lab: the service ended with {ended}")
+    return {name: results[name] for name in names}
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """A model that runs on loopback and does what the prompt says.
 
-Speaks OpenAI's chat completions and Anthropic's messages, streamed or not. The
-last prompt that carries an order decides:
+Speaks OpenAI's chat completions and responses, Anthropic's messages and Gemini's
+content, streamed or not. The last prompt that carries an order decides:
 
   [lab:stream N]   N words, one chunk each
   [lab:slow]       a word every tenth of a second, until nobody listens
@@ -18,7 +18,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 ORDER = re.compile(r"\[lab:(stream|slow|run)(?: ([^\]]*))?\]")
-SHELL = re.compile(r"(^|_)(bash|shell|execute)$", re.IGNORECASE)
+SHELL = re.compile(r"(^|_)(bash|shell|shell_command|exec_command|execute)$", re.IGNORECASE)
 LONGEST = 300  # words of `slow`
 
 
@@ -62,8 +62,19 @@ def decide(messages, tools):
     name = next((name for name in tools if SHELL.search(name)), None)
     if answered or name is None:
         return Answer(["the ", "tool ", "has ", "ended"] if answered else ["no shell tool on offer"])
-    needed = {key: "lab" for key in tools[name].get("required", [])}
-    return Answer(call=(name, {**needed, "command": rest}))
+    return Answer(call=(name, arguments(tools[name], rest)))
+
+
+def arguments(schema, line):
+    """What to hand to a shell tool, as its schema wants it."""
+    properties = schema.get("properties") or {}
+    given = {key: "lab" for key in schema.get("required", [])}
+    key = "command" if "command" in properties else "cmd"
+    given[key] = ["sh", "-c", line] if properties.get(key, {}).get("type") == "array" else line
+    if "sandbox_permissions" in properties:
+        # Codex asks before it leaves its sandbox, and only then.
+        given |= {"sandbox_permissions": "require_escalated", "justification": "the lab wants it"}
+    return given
 
 
 def openai(request):
@@ -98,6 +109,50 @@ def openai(request):
 
     choice = {"index": 0, "message": message, "finish_reason": reason}
     return events(), {**head, "object": "chat.completion", "choices": [choice], "usage": usage}
+
+
+def responses(request):
+    """The events of a response, and the response in one piece."""
+    tools = {tool["name"]: tool.get("parameters") or {} for tool in request.get("tools") or [] if "name" in tool}
+    items = request["input"] if isinstance(request["input"], list) else [{"role": "user", "content": request["input"]}]
+    messages = []
+    for item in items:
+        if item.get("type") == "function_call_output":
+            messages.append({"role": "tool", "content": ""})
+        elif "role" in item:
+            messages.append(item)
+    answer = decide(messages, tools)
+    number = time.time_ns()
+    item = {"type": "message", "id": f"msg_{number}", "role": "assistant", "status": "completed"}
+    item["content"] = [{"type": "output_text", "text": "".join(answer.words), "annotations": []}]
+    if answer.call:
+        name, given = answer.call
+        item = {"type": "function_call", "id": f"fc_{number}", "call_id": f"call_{number}", "name": name}
+        item["arguments"] = json.dumps(given)
+    whole = {
+        "id": f"resp_{number}",
+        "object": "response",
+        "created_at": int(time.time()),
+        "model": request["model"],
+        "status": "completed",
+        "output": [item],
+        "usage": {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15},
+    }
+
+    def events():
+        def event(kind, **more):
+            return kind, {"type": kind, **more}
+
+        yield event("response.created", response={**whole, "status": "in_progress", "output": [], "usage": None})
+        if not answer.call:
+            yield event("response.output_item.added", output_index=0, item={**item, "content": []})
+        for word in answer.words:
+            time.sleep(answer.pause)
+            yield event("response.output_text.delta", item_id=item["id"], output_index=0, content_index=0, delta=word)
+        yield event("response.output_item.done", output_index=0, item=item)
+        yield event("response.completed", response=whole)
+
+    return events(), whole
 
 
 def anthropic(request):
@@ -141,6 +196,34 @@ def anthropic(request):
     return events(), whole
 
 
+def gemini(request):
+    """The events of generated content, and the content in one piece."""
+    offered = [tool for tools in request.get("tools") or [] for tool in tools.get("functionDeclarations") or []]
+    tools = {tool["name"]: tool.get("parametersJsonSchema") or tool.get("parameters") or {} for tool in offered}
+    messages = []
+    for content in request["contents"]:
+        result = any("functionResponse" in part for part in content["parts"])
+        messages.append({"role": "tool" if result else content.get("role", "user"), "content": content["parts"]})
+    answer = decide(messages, tools)
+    usage = {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15}
+
+    def chunk(part, reason=None):
+        candidate = {"index": 0, "content": {"role": "model", "parts": [part]}}
+        if reason:
+            candidate["finishReason"] = reason
+        return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "lab"}
+
+    call = {"functionCall": {"name": answer.call[0], "args": answer.call[1]}} if answer.call else None
+
+    def events():
+        for word in answer.words:
+            time.sleep(answer.pause)
+            yield None, chunk({"text": word})
+        yield None, chunk(call or {"text": ""}, "STOP")
+
+    return events(), chunk(call or {"text": "".join(answer.words)}, "STOP")
+
+
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -158,13 +241,21 @@ class Handler(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         if path.endswith("/count_tokens"):
             return self.whole({"input_tokens": 10})
-        dialects = {"/chat/completions": openai, "/messages": anthropic}
+        if path.endswith(":countTokens"):
+            return self.whole({"totalTokens": 10})
+        dialects = {
+            "/chat/completions": openai,
+            "/responses": responses,
+            "/messages": anthropic,
+            ":generateContent": gemini,
+            ":streamGenerateContent": gemini,
+        }
         dialect = next((speak for end, speak in dialects.items() if path.endswith(end)), None)
         if dialect is None:
             return self.whole({})
         request = json.loads(body)
         events, whole = dialect(request)
-        if not request.get("stream"):
+        if not request.get("stream") and not path.endswith(":streamGenerateContent"):
             return self.whole(whole)
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")

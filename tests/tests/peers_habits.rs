@@ -1,0 +1,48 @@
+//! Habits of real agents that the lab has met (`tests/lab`), played by the fake
+//! agent so that every test run meets them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
+
+use std::fs;
+
+use conductor_tests::harness::service;
+use serde_json::json;
+
+/// Gemini CLI does not find a session that it made seconds ago, and finds it a
+/// minute later.
+#[test]
+fn a_session_whose_load_failed_can_be_loaded_later() {
+    let service = service(&json!({})).start();
+    let (mut editor, session) = service.session();
+    editor.turn(&session, "remember me");
+    editor.call("session/close", &json!({ "sessionId": session }));
+
+    let (store, away) = (service.dir.join("store/fake"), service.dir.join("store/away"));
+    fs::rename(&store, &away).unwrap();
+    fs::create_dir(&store).unwrap();
+    let params = json!({ "sessionId": session, "cwd": service.work(), "mcpServers": [] });
+    for method in ["session/load", "session/resume"] {
+        let error = editor.call_error(method, &params);
+        assert_eq!(error["code"], -32002, "the agent's own error: {error}");
+    }
+
+    fs::remove_dir_all(&store).unwrap();
+    fs::rename(&away, &store).unwrap();
+    let before = editor.chunks(&session).len();
+    editor.call("session/load", &params);
+    assert_eq!(editor.chunks(&session)[before..], ["echo: remember me"]);
+    assert_eq!(editor.turn(&session, "and on"), ["echo: and on"]);
+}
+
+/// Claude's adapter tells of its login, for no session, while it opens one.
+#[test]
+fn a_notification_for_no_session_reaches_the_editor() {
+    let told = json!({ "authStatus": { "kind": "api_key", "label": "a key" } });
+    let notify = json!([{ "notify": { "method": "_auth/status_update", "params": told } }]);
+    let service = service(&json!({ "before": { "session/new": notify } })).start();
+    let (mut editor, session) = service.session();
+    assert_eq!(editor.turn(&session, "hello"), ["echo: hello"]);
+    let seen = editor.wait_for("the notification", |line| {
+        (line.method() == "_auth/status_update").then(|| line.json["params"].clone())
+    });
+    assert_eq!(seen, told);
+}

@@ -104,6 +104,13 @@ pub struct ConnectArgs {
 
 /// What to prompt.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "The answer goes to stdout, everything else to stderr. On a terminal, Markdown is rendered\n\
+    and thoughts are shown; NO_COLOR=1 turns that off. With --json, stdout has one JSON object\n\
+    per line: its \"event\" is session, text, thought, tool, plan, permission, usage, notice,\n\
+    update, end or error, and \"raw\" is what the agent sent.\n\
+    Exit codes: 0 the turn ended, 1 it failed, 2 command line, 3 cut short, 130 cancelled."
+)]
 pub struct PromptArgs {
     /// The prompt; `-` reads it from stdin
     pub text: String,
@@ -116,6 +123,12 @@ pub struct PromptArgs {
     /// Directory the agent works in [default: the current one]
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
+    /// Continue this session, with its agent and in its directory
+    #[arg(long, value_name = "ID", conflicts_with = "agent")]
+    pub session: Option<String>,
+    /// Print one JSON object per event, for machines
+    #[arg(long)]
+    pub json: bool,
     /// Allow every permission the agent asks for, once each
     #[arg(long, conflicts_with = "deny")]
     pub allow: bool,
@@ -170,7 +183,8 @@ pub enum AgentsAction {
     },
 }
 
-/// How to guard a command.
+/// How to run a command so that nothing it starts outlives it. Used by the
+/// service itself.
 #[derive(Debug, Args)]
 pub struct GuardArgs {
     /// Directory to run it in

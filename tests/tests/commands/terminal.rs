@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 
 use crate::agents::wait_for_idle;
 use crate::hostile;
-use crate::service::{Service, finish, read_until, signal};
+use crate::service::{Service, finish, read_until, signal, without_times};
 
 /// Starts a command whose stdin and stderr are a terminal; stdout is a pipe.
 fn on_terminal(service: &Service, args: &[&str], colour: bool) -> (Child, File) {
@@ -142,6 +142,9 @@ fn on_one_screen_a_note_begins_on_a_line_of_its_own() {
     command.env("NO_COLOR", "1").stdin(Stdio::null());
     let mut child = command.stdout(slave.try_clone().unwrap()).stderr(slave).spawn().unwrap();
     let shown = read_until(&mut terminal, "done\r\n").replace("\r\n", "\n");
-    assert_eq!(shown, "Looking\n· Look (other): pending\n✓ Look (other): completed\n\ndone\n");
+    assert_eq!(
+        without_times(&shown),
+        "Looking\n· Look (other): pending\n✓ Look (other): completed in …\n\ndone\n"
+    );
     assert!(child.wait().unwrap().success());
 }

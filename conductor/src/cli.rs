@@ -4,6 +4,7 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
 
 /// The top level.
 #[derive(Debug, Parser)]
@@ -31,7 +32,8 @@ pub struct Global {
     pub state_dir: Option<PathBuf>,
 }
 
-/// Every sub-command.
+/// Every sub-command, except `guard`: that one is the service's own affair, and
+/// `main` looks for it before anything else is parsed.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the service
@@ -44,9 +46,23 @@ pub enum Command {
     Agents(AgentsArgs),
     /// The built-in scripted agent, which needs no model (ACP on stdin and stdout)
     DemoAgent,
-    /// Run a command so that nothing it starts outlives it (used by the service itself)
-    #[command(hide = true)]
-    Guard(GuardArgs),
+    /// Print the completions for a shell
+    #[command(
+        after_help = "bash:  conductor completions bash > ~/.local/share/bash-completion/completions/conductor\n\
+        zsh:   conductor completions zsh > a directory of your $fpath, as _conductor\n\
+        fish:  conductor completions fish > ~/.config/fish/completions/conductor.fish"
+    )]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the manual page, or write those of all sub-commands
+    #[command(after_help = "To read it at once:  conductor man | man -l -")]
+    Man {
+        /// Write a page for each sub-command, too, into this directory
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+    },
 }
 
 /// How to run the service.

@@ -9,6 +9,7 @@ mod events;
 mod markdown;
 mod notes;
 mod opening;
+pub mod pages;
 mod permission;
 mod plan;
 pub mod prompt;

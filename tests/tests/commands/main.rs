@@ -5,6 +5,7 @@
 mod agents;
 mod events;
 mod hostile;
+mod pages;
 mod prompt;
 mod screen;
 mod service;

@@ -46,6 +46,8 @@ pub enum Command {
     Agents(AgentsArgs),
     /// The built-in scripted agent, which needs no model (ACP on stdin and stdout)
     DemoAgent,
+    /// Check the configuration, the state directory, the agents and the system
+    Doctor(DoctorArgs),
     /// Print the completions for a shell
     #[command(
         after_help = "bash:  conductor completions bash > ~/.local/share/bash-completion/completions/conductor\n\
@@ -197,6 +199,29 @@ pub enum AgentsAction {
         #[arg(long)]
         json: bool,
     },
+}
+
+/// What to check.
+#[derive(Debug, Args)]
+#[command(after_help = "✓ fine   ✗ broken, with what to do   · for information\n\
+    Exit codes: 0 nothing that is needed is broken, 1 something is, 2 command line.\n\
+    Needs no running service. Each agent that is installed is started once, and ended again.")]
+pub struct DoctorArgs {
+    /// Configuration file [default: the one that `serve` would use]
+    #[arg(long, value_name = "FILE", env = "CONDUCTOR_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Where the service is.
+    #[command(flatten)]
+    pub endpoint: EndpointArgs,
+    /// Check only these agents; they are then needed (may be given several times)
+    #[arg(long, value_name = "NAME")]
+    pub agent: Vec<String>,
+    /// Open a session with each agent, too, to show its models and modes; it may need a login
+    #[arg(long)]
+    pub sessions: bool,
+    /// Print JSON, for machines
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// How to run a command so that nothing it starts outlives it. Used by the

@@ -5,6 +5,7 @@ pub mod agents;
 mod answer;
 mod conversation;
 mod diff;
+pub mod doctor;
 mod events;
 mod markdown;
 mod notes;

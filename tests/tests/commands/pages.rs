@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 use crate::service::{finish, run_alone};
 
 /// Every sub-command that people may use.
-const COMMANDS: [&str; 7] =
-    ["serve", "connect", "prompt", "agents", "demo-agent", "completions", "man"];
+const COMMANDS: [&str; 8] =
+    ["serve", "connect", "prompt", "agents", "demo-agent", "doctor", "completions", "man"];
 
 fn print(args: &[&str]) -> String {
     let nowhere = tempfile::tempdir().unwrap();
@@ -43,7 +43,7 @@ fn every_shell_completes_every_command_and_none_the_guard() {
 #[test]
 fn bash_offers_what_fits() {
     let script = print(&["completions", "bash"]);
-    let ask = "\nCOMP_WORDS=(conductor prompt --ag); COMP_CWORD=2; _conductor conductor --ag prompt; echo \"${COMPREPLY[@]}\"\n";
+    let ask = "\nCOMP_WORDS=(conductor doctor --a); COMP_CWORD=2; _conductor conductor --a doctor; echo \"${COMPREPLY[@]}\"\n";
     if let Some(offered) = feed("bash", &["--norc"], &(script + ask)) {
         assert_eq!(offered, "--agent\n");
     }
@@ -62,7 +62,7 @@ fn the_page_names_every_command_but_not_the_guard() {
     assert!(!page.contains("guard"), "{page}");
     // Not every machine can typeset it.
     if let Some(read) = feed("groff", &["-man", "-Tutf8", "-ww"], &page) {
-        assert!(read.contains("conductor-prompt(1)"), "{read}");
+        assert!(read.contains("conductor-doctor(1)"), "{read}");
     }
 }
 

@@ -35,19 +35,21 @@ impl Markdown {
     pub(super) fn add(&mut self, text: &str) -> String {
         let mut out = String::with_capacity(text.len() + 16);
         for piece in text.split_inclusive('\n') {
-            match piece.strip_suffix('\n') {
-                Some(rest) => {
-                    self.pending.push_str(rest);
-                    self.show(true, &mut out);
-                    out.push('\n');
-                    self.is_within_line = false;
-                    self.before = None;
-                }
-                None => {
-                    self.pending.push_str(piece);
-                    let waits_too_long = self.pending.len() > LONGEST_WAIT;
-                    self.show(waits_too_long, &mut out);
-                }
+            let line = piece.strip_suffix('\n');
+            let mut rest = line.unwrap_or(piece);
+            // In parts, so that no line costs more than its length.
+            while !rest.is_empty() {
+                let (part, more) = rest.split_at(rest.floor_char_boundary(LONGEST_WAIT));
+                self.pending.push_str(part);
+                rest = more;
+                let waits_too_long = self.pending.len() > LONGEST_WAIT;
+                self.show(waits_too_long, &mut out);
+            }
+            if line.is_some() {
+                self.show(true, &mut out);
+                out.push('\n');
+                self.is_within_line = false;
+                self.before = None;
             }
         }
         out

@@ -3,12 +3,12 @@
 use std::{
     collections::VecDeque,
     io::{self, IsTerminal as _, stdout},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tokio::signal::unix::Signal;
+use tokio::{signal::unix::Signal, time::timeout_at};
 
 use super::{
     answer::Answer,
@@ -27,6 +27,10 @@ use crate::{acp, frame::escape};
 /// How many questions may wait for the one that is being answered; more are
 /// rejected.
 const MAX_QUESTIONS: usize = 64;
+
+/// Some agents report what a turn took just after its end. For so long they
+/// are listened to, where somebody wants to know.
+const AFTERTHOUGHTS: Duration = Duration::from_millis(50);
 
 /// What the first Ctrl-C says.
 const CANCELLING: &str = "cancelling the turn; Ctrl-C again leaves at once";
@@ -107,37 +111,58 @@ impl<'a> Turn<'a> {
     /// Runs it to its end.
     pub(super) async fn run(mut self) -> End {
         let end = self.events().await;
+        let took = self.begun.elapsed();
+        if matches!(end, End::Stopped(_)) && !self.interrupted {
+            self.listen_on().await;
+        }
         self.notes.end_thought();
         if self.json {
             self.answer.line(&match &end {
-                End::Stopped(reason) => events::end(self.session, reason, self.begun.elapsed(), &self.usage),
-                End::Interrupted => events::end(self.session, "cancelled", self.begun.elapsed(), &self.usage),
+                End::Stopped(reason) => events::end(self.session, reason, took, &self.usage),
+                End::Interrupted => events::end(self.session, "cancelled", took, &self.usage),
                 End::Failed(message) => events::error(message),
             });
         }
         match (end, self.answer.end().await) {
             (end, written) if self.interrupted => {
                 if written.is_ok() && !matches!(end, End::Failed(_)) {
-                    self.sum_up();
+                    self.sum_up(took);
                 }
                 End::Interrupted
             }
             (End::Stopped(_), Err(error)) => unwritten(&error),
             (end, _) => {
                 if let End::Stopped(_) = &end {
-                    self.sum_up();
+                    self.sum_up(took);
                 }
                 end
             }
         }
     }
 
+    /// Takes what comes just after the end of the turn.
+    async fn listen_on(&mut self) {
+        if !self.json && !self.notes.style().is_terminal {
+            return;
+        }
+        let until = tokio::time::Instant::now() + AFTERTHOUGHTS;
+        while let Ok(Ok(heard)) = timeout_at(until, self.conversation.next()).await {
+            match heard {
+                Heard::Told { method, params } if method == "session/update" => {
+                    self.update(&params["update"]).await;
+                }
+                Heard::Asked { id, method, .. } => self.conversation.cannot(&id, &method).await,
+                Heard::Answer { .. } | Heard::Told { .. } => {}
+            }
+        }
+    }
+
     /// What people at a terminal may want to know in the end.
-    fn sum_up(&mut self) {
+    fn sum_up(&mut self, took: Duration) {
         if !self.notes.style().is_terminal {
             return;
         }
-        self.notes.note(&self.usage.line(self.begun.elapsed()));
+        self.notes.note(&self.usage.line(took));
         if self.can_continue {
             self.notes.note(&format!("to go on: conductor prompt --session {} …", self.session));
         }

@@ -47,11 +47,14 @@ const SPECIAL: [char; 5] = ['\\', '`', '*', '_', '['];
 /// complete and what comes may decide about what is there.
 pub(super) fn inline(text: &str, before: Option<char>, complete: bool, out: &mut Painter<'_>) -> usize {
     let mut at = 0;
+    // Markers that have no counterpart in the rest of the text: looking for it
+    // once is enough.
+    let mut alone = Vec::new();
     while at < text.len() {
         let rest = &text[at..];
         let before = text[..at].chars().next_back().or(before);
         let special = match rest.find(SPECIAL) {
-            Some(0) => special(rest, before, complete, out),
+            Some(0) => special(rest, before, complete, &mut alone, out),
             Some(plain) => {
                 out.text(&rest[..plain]);
                 Some(plain)
@@ -71,13 +74,26 @@ pub(super) fn inline(text: &str, before: Option<char>, complete: bool, out: &mut
 
 /// Shows what begins with a special character; gives how many bytes of it, or
 /// `None` if more must come first.
-fn special(text: &str, before: Option<char>, complete: bool, out: &mut Painter<'_>) -> Option<usize> {
+fn special(
+    text: &str,
+    before: Option<char>,
+    complete: bool,
+    alone: &mut Vec<(char, usize)>,
+    out: &mut Painter<'_>,
+) -> Option<usize> {
     let mut chars = text.chars();
     let first = chars.next()?;
     // A run at the end may grow, and a marker is known by what follows it.
-    let run = text.len() - text.trim_start_matches(first).len();
+    let run = match first {
+        '\\' | '[' => 1,
+        _ => text.len() - text.trim_start_matches(first).len(),
+    };
     if run == text.len() && !complete {
         return None;
+    }
+    if alone.contains(&(first, run)) {
+        out.text(&text[..run]);
+        return Some(run);
     }
     let found = match first {
         '\\' => {
@@ -134,6 +150,7 @@ fn special(text: &str, before: Option<char>, complete: bool, out: &mut Painter<'
     match found {
         Some(taken) => Some(taken),
         None if complete => {
+            alone.push((first, run));
             out.text(&text[..run]);
             Some(run)
         }

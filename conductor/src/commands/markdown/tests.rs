@@ -99,6 +99,20 @@ fn what_waits_is_bounded() {
 }
 
 #[test]
+fn hostile_lines_cost_no_more_than_their_length() {
+    // Each of these markers looks for a counterpart that never comes.
+    let begun = std::time::Instant::now();
+    for marker in ["*a ", "**a ", "_a ", "`a", "``a ", "[a ", "[a](", "***a ", "\\"] {
+        let text = marker.repeat(300_000);
+        let mut markdown = Markdown::default();
+        let mut shown = markdown.add(&text);
+        shown += &markdown.end();
+        assert!(shown.len() >= text.len() / 2, "{marker}");
+    }
+    assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+}
+
+#[test]
 fn a_new_text_is_not_within_the_code_of_the_last() {
     let mut markdown = Markdown::default();
     markdown.add("```\ncode");

@@ -123,6 +123,8 @@ pub struct EditorCapabilities {
     pub elicitation_form: bool,
     /// Opens links.
     pub elicitation_url: bool,
+    /// Shows boolean config options.
+    pub boolean_options: bool,
     /// Takes `notice` updates.
     pub notices: bool,
     /// Takes `compaction_*` updates.
@@ -141,6 +143,7 @@ impl EditorCapabilities {
             terminal: flag(&caps["terminal"]),
             elicitation_form: object(&caps["elicitation"]["form"]),
             elicitation_url: object(&caps["elicitation"]["url"]),
+            boolean_options: object(&caps["session"]["configOptions"]["boolean"]),
             notices: object(&caps["session"]["notices"]),
             compaction: object(&caps["session"]["compaction"]),
         }
@@ -174,7 +177,7 @@ pub fn initialize_agent(id: &str, caps: WorkspaceCapabilities) -> Bytes {
             "clientCapabilities": {
                 "fs": { "readTextFile": caps.fs_read, "writeTextFile": caps.fs_write },
                 "terminal": caps.terminal,
-                "session": { "notices": {}, "compaction": {} },
+                "session": { "configOptions": { "boolean": {} }, "notices": {}, "compaction": {} },
                 "elicitation": { "form": {}, "url": {} },
             },
             "clientInfo": client_info(),

@@ -30,7 +30,7 @@ use tokio::{
     process::ChildStdout,
     sync::{mpsc, oneshot, watch},
     task::JoinSet,
-    time::{Instant, sleep_until, timeout, timeout_at},
+    time::{Instant, sleep, sleep_until, timeout, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -306,8 +306,13 @@ async fn finish(
 async fn watch_writer(writer: impl Future<Output = WriteEnd>, stop: Stop, stall: Duration) {
     match writer.await {
         WriteEnd::Stalled => stop.ask(Cause::Unread(stall)),
-        // The reader will see its end, too, and find out how it came.
-        WriteEnd::Broken | WriteEnd::Closed => {}
+        WriteEnd::Broken => {
+            // Mostly it has ended: the reader will see that, too, and find out
+            // how it came.
+            sleep(process::EOF_GRACE).await;
+            stop.ask(Cause::ClosedStdin);
+        }
+        WriteEnd::Closed => {}
     }
 }
 
@@ -401,14 +406,15 @@ impl Owner {
                     attach.reply.send(attachment).ok();
                 }
                 () = routing.deliver(), if routing.has_waiting() => {}
-                block = lines.next(), if !blocked => {
+                block = lines.read(), if !blocked => {
                     // Any progress restarts the clock of an unfinished line.
                     unfinished_since = None;
                     match block {
-                        Ok(Block::Lines(block)) => routing.accept(&self.parse(block)),
-                        Ok(Block::TooLong) => return (Cause::LineTooLong, status),
+                        Ok(None) => {}
+                        Ok(Some(Block::Lines(block))) => routing.accept(&self.parse(block)),
+                        Ok(Some(Block::TooLong)) => return (Cause::LineTooLong, status),
                         end => {
-                            if let Ok(Block::End(rest)) = end && !rest.is_empty() {
+                            if let Ok(Some(Block::End(rest))) = end && !rest.is_empty() {
                                 routing.accept(&self.parse(rest));
                             }
                             while routing.has_waiting() && !stop.token.is_cancelled() {

@@ -19,7 +19,7 @@ use crate::{
         ConnectRequest, ConnectResponse, Hello, acp_client::AcpClient, agents_client::AgentsClient,
         connect_request, connect_response,
     },
-    state::{StateDir, Token},
+    state::{StateDir, StateError, Token},
 };
 
 /// How long the service may take to accept a connection.
@@ -180,12 +180,23 @@ fn find(global: &Global, endpoint: &EndpointArgs) -> Result<(String, Token), Unr
         Some(address) => format!("http://{address}"),
         None => state.read_endpoint().map_err(|e| say(&e))?,
     };
+    let remedy = "unset it to use the state directory's, or copy the service's token again";
     let token = match std::env::var_os("CONDUCTOR_TOKEN").map(OsString::into_string) {
         Some(Ok(text)) => {
-            Token::parse(&text).map_err(|e| Unreachable::new(format!("CONDUCTOR_TOKEN: {e}")))?
+            Token::parse(&text).map_err(|e| Unreachable::new(format!("CONDUCTOR_TOKEN {e}; {remedy}")))?
         }
-        Some(Err(_)) => return Err(Unreachable::new("CONDUCTOR_TOKEN is not text")),
-        None => state.read_token().map_err(|e| say(&e))?,
+        Some(Err(_)) => return Err(Unreachable::new(format!("CONDUCTOR_TOKEN is not text; {remedy}"))),
+        None => match state.read_token() {
+            // Whether a service runs there is beside the point.
+            Err(StateError::NotRunning { path }) if endpoint.endpoint.is_some() => {
+                return Err(Unreachable::new(format!(
+                    "there is no token for {url} in the state directory {}; set CONDUCTOR_TOKEN to the one that \
+                     stands in the file `token` of that service's state directory",
+                    path.display()
+                )));
+            }
+            token => token.map_err(|e| say(&e))?,
+        },
     };
     Ok((url, token))
 }

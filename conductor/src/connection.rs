@@ -50,8 +50,14 @@ const EVENTS: usize = 256;
 /// After the editor's last word, how long answers of ours may take.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
+/// Answers that may be in the making; one more request of that sort is refused.
+const MAX_ANSWERS: usize = 8;
+
 /// Sessions in one answer to `session/list`.
 const PAGE: usize = 50;
+
+/// Why a session cannot be had.
+const OPEN_ELSEWHERE: &str = "this session is open in another editor; close it there first";
 
 /// What every connection works with.
 #[derive(Debug, Clone)]
@@ -112,8 +118,8 @@ struct Connection {
     events: mpsc::Sender<SessionEvent>,
     /// Answers that take a while to make.
     answers: JoinSet<Bytes>,
-    /// What to do when a session of ours has ended.
-    afterwards: Vec<(u32, Afterwards)>,
+    /// Sessions of ours that are to be opened again once they have ended.
+    reopening: HashMap<u32, Frame>,
 }
 
 /// A session of this connection.
@@ -122,11 +128,6 @@ struct Seat {
     handle: SessionHandle,
     /// The id of the request that opens it, until that is answered.
     opening: Option<Bytes>,
-}
-
-enum Afterwards {
-    Reopen(Frame),
-    Delete(Uuid),
 }
 
 /// Serves one editor until it goes.
@@ -152,7 +153,7 @@ pub async fn serve(
         next_slot: 0,
         events,
         answers: JoinSet::new(),
-        afterwards: Vec::new(),
+        reopening: HashMap::new(),
     };
     loop {
         let size = connection.outbox.front().map_or(0, |packet| packet.frames.len());
@@ -216,7 +217,10 @@ impl Connection {
             self.send(Refusal::new(code, format!("the line is {fault}")).frame(b"null"));
         }
         for index in 0..run.len() {
-            self.frame(run.frame(index));
+            let frame = run.frame(index);
+            // It may wait in a queue that counts its own bytes only.
+            let small = frame.bytes().len() < run.size() / 2;
+            self.frame(if small { frame.detached() } else { frame });
         }
     }
 
@@ -229,6 +233,13 @@ impl Connection {
                 if let Some(seat) = seat {
                     seat.handle.tell(frame);
                 }
+            }
+            Kind::Request
+                if self.answers.len() >= MAX_ANSWERS
+                    && matches!(peek.method, Method::Initialize | Method::Authenticate | Method::Logout) =>
+            {
+                let text = format!("{MAX_ANSWERS} such requests are in flight already");
+                self.refuse(&frame, Refusal::new(code::LIMIT, text));
             }
             Kind::Request if peek.method == Method::Initialize => self.initialize(&frame),
             Kind::Request if self.initialized.is_none() => {
@@ -376,22 +387,22 @@ impl Connection {
         let id: Option<Uuid> =
             acp::text(frame, frame.peek().session).and_then(|text| Uuid::try_parse(&text).ok());
         if let Some(id) = id {
-            match self.seats.iter().find(|(_, seat)| seat.id == id).map(|(slot, _)| *slot) {
-                Some(slot) => self.dismiss(slot, Afterwards::Delete(id)),
-                None => self.hub.router.deleted(id, &self.caller),
+            let own = self.seats.iter().find(|(_, seat)| seat.id == id).map(|(slot, _)| *slot);
+            if let Some(slot) = own {
+                self.dismiss(slot);
+            }
+            if !self.hub.router.deleted(id, &self.caller, own.is_some()) {
+                return self.refuse(frame, Refusal::new(code::INVALID_PARAMS, OPEN_ELSEWHERE));
             }
         }
         // Deleting what is not there is fine: the wish is fulfilled.
         self.send(acp::result(frame.get(frame.peek().id), b"{}"));
     }
 
-    /// Lets a session go; something is to be done once it has ended.
-    fn dismiss(&mut self, slot: u32, afterwards: Afterwards) {
-        if let Some(seat) = self.seats.remove(&slot) {
-            self.names.retain(|_, named| *named != slot);
-            drop(seat.handle);
-            self.afterwards.push((slot, afterwards));
-        }
+    /// Lets a session go; dropping its handle ends it.
+    fn dismiss(&mut self, slot: u32) {
+        self.seats.remove(&slot);
+        self.names.retain(|_, named| *named != slot);
     }
 
     fn session_event(&mut self, event: SessionEvent) {
@@ -406,11 +417,8 @@ impl Connection {
                     self.names.retain(|_, named| *named != slot);
                     debug!(session.id = %seat.id, "session has ended");
                 }
-                while let Some(at) = self.afterwards.iter().position(|(ended, _)| *ended == slot) {
-                    match self.afterwards.swap_remove(at).1 {
-                        Afterwards::Reopen(frame) => self.reopen(&frame),
-                        Afterwards::Delete(id) => self.hub.router.deleted(id, &self.caller),
-                    }
+                if let Some(frame) = self.reopening.remove(&slot) {
+                    self.reopen(&frame);
                 }
             }
             SessionEvent::Stalled => {}

@@ -83,6 +83,7 @@ pub enum Method {
     RequestPermission,
     FsRead,
     FsWrite,
+    TerminalCreate,
     Terminal,
     ElicitationCreate,
     CancelRequest,
@@ -112,6 +113,7 @@ impl Method {
             b"fs/read_text_file" => Self::FsRead,
             b"fs/write_text_file" => Self::FsWrite,
             b"elicitation/create" => Self::ElicitationCreate,
+            b"terminal/create" => Self::TerminalCreate,
             b"$/cancel_request" => Self::CancelRequest,
             name if name.starts_with(b"terminal/") => Self::Terminal,
             name if name.starts_with(b"proxy/") => Self::Proxy,
@@ -121,7 +123,10 @@ impl Method {
 
     /// Whether an agent's request of this method is void without a session.
     pub fn needs_session(self) -> bool {
-        matches!(self, Self::RequestPermission | Self::FsRead | Self::FsWrite | Self::Terminal)
+        matches!(
+            self,
+            Self::RequestPermission | Self::FsRead | Self::FsWrite | Self::TerminalCreate | Self::Terminal
+        )
     }
 }
 
@@ -169,6 +174,12 @@ impl Frame {
     /// The exact bytes, without a newline.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// The same frame with bytes of its own, for one that stays: a shared
+    /// slice would keep the whole block alive that it came in.
+    pub fn detached(&self) -> Self {
+        Self { bytes: Bytes::copy_from_slice(&self.bytes), peek: self.peek }
     }
 
     /// What was found in them.

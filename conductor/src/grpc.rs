@@ -13,14 +13,16 @@ use tonic::transport::Server;
 use tower::ServiceBuilder;
 
 use crate::{
+    agent::stdio::READ_BYTES,
     connection::Hub,
     frame::MAX_FRAME,
     proto::{self, acp_server::AcpServer, agents_server::AgentsServer},
     state::Token,
 };
 
-/// The largest message: the largest frame and what stands beside it.
-pub const MAX_MESSAGE: usize = MAX_FRAME + (64 << 10);
+/// The largest message: the largest frame, what the same read brings behind
+/// it, and room for our session ids, which may be longer than the agent's.
+pub const MAX_MESSAGE: usize = MAX_FRAME + 4 * READ_BYTES;
 
 /// Streams one client connection may have open.
 const MAX_STREAMS: u32 = 128;

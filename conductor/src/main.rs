@@ -9,8 +9,9 @@ use conductor::{
     commands, demo, guard, serve,
 };
 
-/// The guard alone. It runs with the agent's environment, which may hold
-/// `CONDUCTOR_…` variables of its own that must not be read as flags.
+/// Run a command so that nothing it starts outlives it (used by the service itself)
+// Parsed apart from the rest: it runs with the agent's environment, which may
+// hold `CONDUCTOR_…` variables of its own that must not be read as flags.
 #[derive(Debug, Parser)]
 struct GuardCli {
     #[command(flatten)]

@@ -107,6 +107,12 @@ impl<T> Receiver<T> {
         self.rx.poll_recv(cx).map(|item| item.map(|(item, _)| item))
     }
 
+    /// Takes no more; what is queued can still be taken.
+    pub fn close(&mut self) {
+        self.rx.close();
+        self.budget.close();
+    }
+
     /// The next item if there is one right now.
     pub fn try_recv(&mut self) -> Option<T> {
         self.rx.try_recv().ok().map(|(item, _)| item)

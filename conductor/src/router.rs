@@ -20,6 +20,9 @@ use crate::identity::Caller;
 /// longest unused one is forgotten first.
 const MAX_PARKED: usize = 10_000;
 
+/// Characters of a title that are kept: agents choose them freely.
+const MAX_TITLE: usize = 500;
+
 /// What is known of a session.
 #[derive(Debug, Clone)]
 pub struct Entry {
@@ -82,6 +85,11 @@ impl Router {
         sessions.insert(id, entry);
     }
 
+    /// The agent that one of the caller's sessions is bound to.
+    pub fn agent(&self, id: Uuid, caller: &Caller) -> Option<Arc<str>> {
+        self.lock().get(&id).filter(|entry| entry.owner == caller.user).map(|entry| entry.agent.clone())
+    }
+
     /// Claims a parked session for reopening.
     pub fn claim(&self, id: Uuid, caller: &Caller) -> Found {
         match self.lock().get_mut(&id).filter(|entry| entry.owner == caller.user) {
@@ -105,15 +113,18 @@ impl Router {
     /// Notes what the agent calls the session.
     pub fn titled(&self, id: Uuid, title: Option<String>) {
         if let Some(entry) = self.lock().get_mut(&id) {
-            entry.title = title;
+            entry.title = title.map(|title| title.chars().take(MAX_TITLE).collect());
         }
     }
 
-    /// Forgets a session; fine if there is none. A live one stays.
-    pub fn deleted(&self, id: Uuid, caller: &Caller) {
+    /// Forgets a session; fine if there is none. One that is live stays,
+    /// unless the caller is the one who has it open. Whether it is gone.
+    pub fn deleted(&self, id: Uuid, caller: &Caller, own: bool) -> bool {
         let mut sessions = self.lock();
-        if sessions.get(&id).is_some_and(|entry| entry.owner == caller.user && !entry.live) {
-            sessions.remove(&id);
+        match sessions.get(&id).filter(|entry| entry.owner == caller.user) {
+            Some(entry) if entry.live && !own => false,
+            Some(_) => sessions.remove(&id).is_some(),
+            None => true,
         }
     }
 

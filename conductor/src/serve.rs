@@ -120,7 +120,7 @@ async fn serve(global: &Global, args: &ServeArgs, loaded: Loaded) -> Result<(), 
     while signals.next().await == Wake::Reload {
         reload(args, loaded.file.as_deref(), &publish, &pool).await;
     }
-    drain(&hub, &config, &stop, &mut signals, state).await;
+    drain(&hub, &stop, &mut signals, state).await;
     Ok(())
 }
 
@@ -159,14 +159,8 @@ async fn reload(
 
 /// Stops accepting, lets turns end, ends everything. A second signal skips the
 /// waiting.
-async fn drain(
-    hub: &Hub,
-    config: &Config,
-    stop: &CancellationToken,
-    signals: &mut Signals,
-    state: ServiceState,
-) {
-    let grace = config.service.drain_timeout;
+async fn drain(hub: &Hub, stop: &CancellationToken, signals: &mut Signals, state: ServiceState) {
+    let grace = hub.config.borrow().service.drain_timeout;
     info!(
         turns = hub.router.turns(),
         grace_ms = grace.as_millis() as u64,

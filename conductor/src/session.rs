@@ -7,11 +7,19 @@
 //! that floods its stdout before it reads its stdin would otherwise lock both
 //! up for ever.)
 
+mod adapt;
 mod ending;
 mod from_agent;
 mod from_editor;
 
-use std::{collections::VecDeque, path::PathBuf, pin::pin, sync::Arc, time::Duration, time::SystemTime};
+use std::{
+    collections::{HashSet, VecDeque},
+    path::PathBuf,
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+    time::SystemTime,
+};
 
 use bytes::{Bytes, BytesMut};
 use serde_json::json;
@@ -26,7 +34,7 @@ use uuid::Uuid;
 use crate::{
     acp::{self, AgentHello, EditorCapabilities, Refusal, code},
     agent::{Cause, Exit, Process},
-    frame::{Frame, Method, Run, splice},
+    frame::{Frame, Kind, Method, Run, splice},
     identity::Caller,
     pending::{Pending, WireId},
     pool::{Key, Lease, Pool},
@@ -224,7 +232,11 @@ struct Session {
     to_agent: VecDeque<Bytes>,
     to_editor: VecDeque<Packet>,
     stalled_since: Option<Instant>,
+    /// Terminals that the editor runs for this session.
+    terminals: HashSet<String>,
     exit: Option<Arc<Exit>>,
+    /// The editor's id of the `session/close` that ends it.
+    closing: Option<Bytes>,
     ended: bool,
 }
 
@@ -247,7 +259,9 @@ pub fn start(open: Open, link: EditorLink, pool: Pool, router: Router, tasks: &T
         to_agent: VecDeque::new(),
         to_editor: VecDeque::new(),
         stalled_since: None,
+        terminals: HashSet::new(),
         exit: None,
+        closing: None,
         ended: false,
     };
     let overrun = CancellationToken::new();
@@ -257,16 +271,30 @@ pub fn start(open: Open, link: EditorLink, pool: Pool, router: Router, tasks: &T
 
 impl Session {
     async fn run(mut self, pool: Pool, mut input: queue::Receiver<Frame>, overrun: CancellationToken) {
-        if let Some((output, held)) = self.bind(pool, &mut input).await {
+        let mut held = Vec::new();
+        if let Some(mut output) = self.bind(pool, &mut input, &mut held).await {
             self.ask_to_open();
-            for frame in held {
+            for frame in held.drain(..) {
                 self.from_editor(&frame);
             }
-            self.serve(input, output, overrun).await;
+            self.serve(&mut input, &mut output, overrun).await;
+            self.refuse_agent(output);
         }
         self.answer_rest();
-        self.flush_editor().await;
+        // What came too late is answered like what comes from now on.
+        input.close();
+        held.extend(std::iter::from_fn(|| input.try_recv()));
+        for frame in held.iter().filter(|frame| frame.peek().kind == Kind::Request) {
+            self.send_editor(Refusal::unknown_session(frame).frame(frame.get(frame.peek().id)));
+        }
+        // First the agent: stopping must not wait for an editor that is slow, and
+        // the place is free before the editor reads that the session is closed.
         self.leave();
+        self.binding = None;
+        if let Some(id) = self.closing.take() {
+            self.send_editor(acp::result(&id, b"{}"));
+        }
+        self.flush_editor().await;
         self.link.events.send(SessionEvent::Ended(self.link.slot)).await.ok();
     }
 
@@ -276,14 +304,14 @@ impl Session {
         &mut self,
         pool: Pool,
         input: &mut queue::Receiver<Frame>,
-    ) -> Option<(queue::Receiver<Run>, Vec<Frame>)> {
+        held: &mut Vec<Frame>,
+    ) -> Option<queue::Receiver<Run>> {
         let known = match &self.open.opening {
             Opening::New => None,
             Opening::Load(name) | Opening::Resume(name) => Some(name.clone()),
         };
         let key = self.open.key.clone();
         let name = known.clone().unwrap_or_default();
-        let mut held = Vec::new();
         let mut attached = pin!(async {
             let lease = pool.lease(key).await.map_err(|why| why.to_string())?;
             match lease.process.attach(known).await {
@@ -300,7 +328,7 @@ impl Session {
                             return None;
                         }
                         self.binding = Some(Binding { lease, slot: attachment.slot, name });
-                        return Some((attachment.output, held));
+                        return Some(attachment.output);
                     }
                     Err(why) => {
                         self.answer_opening(&Refusal::new(code::AGENT_ENDED, why));
@@ -308,7 +336,10 @@ impl Session {
                     }
                 },
                 frame = input.recv() => {
-                    let frame = frame?;
+                    let Some(frame) = frame else {
+                        self.answer_opening(&Refusal::new(code::AGENT_ENDED, ending::NO_CONNECTION));
+                        return None;
+                    };
                     let peek = frame.peek();
                     let opening = self.open.request.get(self.open.request.peek().id);
                     if peek.method == Method::CancelRequest && frame.get(peek.request_id) == opening {
@@ -358,8 +389,8 @@ impl Session {
 
     async fn serve(
         &mut self,
-        mut input: queue::Receiver<Frame>,
-        mut output: queue::Receiver<Run>,
+        input: &mut queue::Receiver<Frame>,
+        output: &mut queue::Receiver<Run>,
         overrun: CancellationToken,
     ) {
         let Some(process) = self.binding.as_ref().map(|binding| binding.process().clone()) else { return };
@@ -377,7 +408,7 @@ impl Session {
                         (Ok(permit), Some(packet)) => permit.send(packet),
                         _ => editor_gone = true,
                     }
-                    self.stalled_since = None;
+                    self.stalled_since = (!self.to_editor.is_empty()).then(Instant::now);
                 }
                 permit = process.input().reserve(agent_size), if agent_size > 0 && !agent_gone => {
                     if let (Ok(permit), Some(line)) = (permit, self.to_agent.pop_front()) {
@@ -389,6 +420,13 @@ impl Session {
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
                     self.deadline_passed().await;
                 }
+                // Before the agent's output: a flood must not hold up a cancel.
+                frame = input.recv(), if agent_size == 0 && self.to_editor.len() < MAX_OUTBOX => {
+                    match frame {
+                        Some(frame) => self.from_editor(&frame),
+                        None => editor_gone = true,
+                    }
+                }
                 run = output.recv(), if !agent_gone && editor_size == 0 && self.to_agent.len() < MAX_OUTBOX => {
                     match run {
                         Some(run) => self.from_agent(&run),
@@ -397,12 +435,6 @@ impl Session {
                 }
                 () = overrun.cancelled(), if !process.is_ending() => process.stop(Cause::Overrun),
                 exit = process.exited(), if agent_gone && self.exit.is_none() => self.agent_ended(exit),
-                frame = input.recv(), if agent_size == 0 && self.to_editor.len() < MAX_OUTBOX => {
-                    match frame {
-                        Some(frame) => self.from_editor(&frame),
-                        None => editor_gone = true,
-                    }
-                }
             }
         }
     }
@@ -484,7 +516,7 @@ impl Session {
 
     fn refuse(&mut self, frame: &Frame, code: i64, message: impl Into<String>) {
         let peek = frame.peek();
-        if peek.kind == crate::frame::Kind::Request {
+        if peek.kind == Kind::Request {
             self.send_editor(Refusal::new(code, message).frame(frame.get(peek.id)));
         }
     }

@@ -5,11 +5,17 @@ use std::io::{IsTerminal as _, stderr};
 
 use tracing_subscriber::EnvFilter;
 
+/// What is logged if nothing else is asked for.
+const DEFAULT: &str = "info";
+
 /// Starts logging. `filter` is a level or filters as in `RUST_LOG`.
 pub fn start(filter: Option<&str>) {
-    let directives = filter.unwrap_or("info");
+    let directives = filter.unwrap_or(DEFAULT);
     // A filter that makes no sense must not silence the service.
-    let filter = EnvFilter::try_new(directives).unwrap_or_else(|_| EnvFilter::new("info"));
+    let (filter, refused) = match EnvFilter::try_new(directives) {
+        Ok(filter) => (filter, None),
+        Err(error) => (EnvFilter::new(DEFAULT), Some(error)),
+    };
     // A reader of the log that goes away must not take the service with it:
     // reporting a failed write would panic on the same closed stderr.
     let builder =
@@ -21,4 +27,10 @@ pub fn start(filter: Option<&str>) {
     };
     // Only a second start could fail, and the first one is as good.
     started.ok();
+    if let Some(error) = refused {
+        tracing::warn!(
+            %error,
+            "--log or RUST_LOG makes no sense, and {DEFAULT} is used; write a level, as in debug, or TARGET=LEVEL"
+        );
+    }
 }

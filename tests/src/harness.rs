@@ -116,6 +116,21 @@ impl Builder {
         self
     }
 
+    /// Makes a program that nobody here wrote the default agent, as `peer`.
+    #[must_use]
+    pub fn peer(self, command: &Path, args: &[&Path]) -> Self {
+        let env = json!({ TAG: self.tag });
+        let agent = json!({ "command": command, "args": args, "warm": 0, "env": env });
+        self.set("agents.peer", agent).set("default", "peer")
+    }
+
+    /// Makes the demo agent the default one.
+    #[must_use]
+    pub fn demo(self) -> Self {
+        let env = json!({ TAG: self.tag });
+        self.set("agents.demo", json!({ "warm": 0, "env": env })).set("default", "demo")
+    }
+
     /// Sets a key of the configuration, for example `service.cancel_grace`.
     #[must_use]
     pub fn set(mut self, path: &str, value: impl Into<Value>) -> Self {
@@ -215,8 +230,14 @@ impl Service {
 
     /// Any sub-command against this service.
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(program("conductor"));
+        let mut command = self.beside(&program("conductor"));
         command.args(args);
+        command
+    }
+
+    /// Any program that shall find this service.
+    pub fn beside(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
         clean(&mut command, &self.dir, &self.tag, &self.env);
         command
     }

@@ -5,6 +5,7 @@
 //! - [`ledger`]: what that agent received and sent, written by itself: the
 //!   oracle for loss, order and byte equality
 //! - [`editor`]: a fake editor that drives any ACP agent command on stdio
+//! - [`peers`]: programs made with the official SDKs, and what is expected of them
 //! - [`tunnel`]: a fake editor on the gRPC level, which may break its rules
 //! - [`harness`]: a `conductor serve` with its own directories and port, which
 //!   fails the test if anything is left over
@@ -13,4 +14,5 @@ pub mod editor;
 pub mod fake;
 pub mod harness;
 pub mod ledger;
+pub mod peers;
 pub mod tunnel;

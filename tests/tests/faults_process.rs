@@ -94,7 +94,7 @@ fn a19_every_way_to_die_is_named() {
     let mut editor = service.editor();
     for (death, words) in deaths {
         let session = editor.new_session(&service.work());
-        let id = editor.prompt_do(&session, &json!([{ "stderr": "last words\n" }, death]));
+        let id = editor.prompt_do(&session, &json!([{ "stderr": "last words\n" }, death, "hang"]));
         let error = editor.error_of(&id);
         assert_says(&error, words);
         assert_says(&error, &["last words"]);

@@ -323,10 +323,12 @@ fn p37_flooding_agent_is_held_back_by_its_own_editor_only() {
     let stuck = slow.new_session(&service.work());
     let (mut fast, session) = service.session();
     let before = service.peak_memory();
-    slow.pause(true);
-    let gate = service.dir.join("written");
-    slow.prompt_do(&stuck, &json!([{ "update": { "n": 60, "size": 1_000_000 } }, { "touch": gate }]));
+    let (go, gate) = (service.dir.join("go"), service.dir.join("written"));
+    let flood = json!({ "update": { "n": 60, "size": 1_000_000 } });
+    slow.prompt_do(&stuck, &json!([{ "update": {} }, { "wait_file": go }, flood, { "touch": gate }]));
     slow.wait_chunks(&stuck, 1);
+    slow.pause(true);
+    std::fs::write(&go, "").unwrap();
     service.wait_settled("fake");
     assert!(!gate.exists(), "the agent is held back");
     for number in 0..10 {
@@ -336,5 +338,5 @@ fn p37_flooding_agent_is_held_back_by_its_own_editor_only() {
     assert!(growth <= 32 * 1024, "memory grew by {growth} KiB");
     slow.pause(false);
     slow.set_deadline(Duration::from_secs(60));
-    assert_eq!(slow.wait_chunks(&stuck, 60).len(), 60);
+    assert_eq!(slow.wait_chunks(&stuck, 61).len(), 61);
 }

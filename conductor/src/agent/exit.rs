@@ -1,6 +1,6 @@
 //! How a process ended: a typed cause with the evidence.
 
-use std::{fmt, process::ExitStatus, sync::Arc, time::Duration};
+use std::{fmt, path::PathBuf, process::ExitStatus, sync::Arc, time::Duration};
 
 use super::{MAX_VIOLATIONS, process};
 use crate::frame::MAX_FRAME;
@@ -12,8 +12,12 @@ pub enum Cause {
     Itself,
     /// It closed its stdout and was ended.
     ClosedStdout,
+    /// It closed its stdin and was ended.
+    ClosedStdin,
     /// It could not be started.
     NotStarted(String),
+    /// The directory it was to run in is not there.
+    NoDirectory(PathBuf),
     /// It did not finish the handshake in time.
     StartTimeout(Duration),
     /// Its handshake was not one we can work with.
@@ -54,7 +58,7 @@ pub struct Exit {
 impl Exit {
     /// Whether it counts against the agent.
     pub fn is_crash(&self) -> bool {
-        !matches!(self.cause, Cause::Asked(_))
+        !matches!(self.cause, Cause::Asked(_) | Cause::NoDirectory(_))
     }
 
     /// The cause and the status without the evidence, for one table cell.
@@ -62,7 +66,9 @@ impl Exit {
         match &self.cause {
             Cause::Itself => process::describe(self.status),
             Cause::ClosedStdout => "closed its stdout and was ended".into(),
+            Cause::ClosedStdin => "closed its stdin and was ended".into(),
             Cause::NotStarted(why) => format!("could not be started: {why}"),
+            Cause::NoDirectory(path) => format!("cannot run in {}: it is not a directory", path.display()),
             Cause::StartTimeout(after) => format!("did not answer initialize within {after:?} and was ended"),
             Cause::Handshake(why) => format!("was ended after its handshake: {why}"),
             Cause::LineTooLong => format!("sent a line over {} MiB and was ended", MAX_FRAME >> 20),

@@ -10,10 +10,11 @@ use std::{
 };
 
 use bytes::Bytes;
+use serde_json::json;
 
 use super::{Attachment, Process};
 use crate::{
-    acp::{Refusal, code},
+    acp::{self, Refusal, code},
     frame::{self, Frame, Kind, Method, Peek, Run},
     pending::WireId,
     queue,
@@ -51,6 +52,9 @@ struct Slot {
     opening: bool,
 }
 
+/// Number of the request that opens a session: its first.
+const OPENING: u32 = 1;
+
 /// Where a frame goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
@@ -77,7 +81,7 @@ impl Routing {
     }
 
     pub(super) fn attach(&mut self, known: Option<Bytes>) -> Attachment {
-        self.slots.retain(|_, slot| !slot.output.is_closed());
+        self.slots.retain(|_, slot| slot.opening || !slot.output.is_closed());
         // Slots are not used again: a late answer to a former session's
         // request must find nobody.
         let slot = self.next_slot;
@@ -105,11 +109,12 @@ impl Routing {
     pub(super) async fn deliver(&mut self) {
         let reply = self.replies.front().map_or(0, Bytes::len);
         let target = self.outgoing.front().and_then(|(slot, run)| Some((self.slots.get(slot)?, run.size())));
-        tokio::select! {
+        let lost = tokio::select! {
             permit = self.process.input().reserve(reply), if reply > 0 => {
                 if let (Ok(permit), Some(reply)) = (permit, self.replies.pop_front()) {
                     permit.send(reply);
                 }
+                None
             }
             permit = async {
                 match target {
@@ -117,11 +122,17 @@ impl Routing {
                     None => None,
                 }
             }, if !self.outgoing.is_empty() => {
-                // A session that is gone takes its frames with it.
-                if let Some((_, run)) = self.outgoing.pop_front() && let Some(permit) = permit {
-                    permit.send(run);
+                match (self.outgoing.pop_front(), permit) {
+                    (Some((_, run)), Some(permit)) => {
+                        permit.send(run);
+                        None
+                    }
+                    (front, _) => front.map(|(_, run)| run),
                 }
             }
+        };
+        if let Some(run) = lost {
+            self.lost(&run);
         }
     }
 
@@ -157,14 +168,24 @@ impl Routing {
             }
             at = end;
         }
+        // Nobody will come for these any more.
+        if !self.early.is_empty() && !self.slots.values().any(|slot| slot.opening) {
+            self.early_bytes = 0;
+            for (_, frame) in std::mem::take(&mut self.early) {
+                self.refuse(&frame);
+            }
+        }
         self.flush();
     }
 
     fn way(&self, bytes: &[u8], peek: &Peek) -> Way {
         match peek.kind {
             Kind::Result | Kind::Error => {
-                let Some(id) = WireId::parse(peek.id.of(bytes)) else { return Way::Nowhere };
-                if self.slots.contains_key(&id.slot) { Way::To(id.slot) } else { Way::Nowhere }
+                // An answer that comes after its session has gone is no breach.
+                match WireId::parse(peek.id.of(bytes)) {
+                    Some(id) if id.slot < self.next_slot => Way::To(id.slot),
+                    _ => Way::Nowhere,
+                }
             }
             _ if peek.session.is_some() => match self.bound.get(peek.session.of(bytes)) {
                 Some(slot) => Way::To(*slot),
@@ -211,12 +232,21 @@ impl Routing {
     /// agent's id and gives the frames that waited for it.
     fn opened(&mut self, slot: u32, run: &Run) -> Vec<Frame> {
         let Some(entry) = self.slots.get_mut(&slot).filter(|entry| entry.opening) else { return Vec::new() };
-        let answer = (0..run.len()).map(|i| run.frame(i)).find(|frame| {
-            let peek = frame.peek();
-            peek.kind == Kind::Result && peek.session.is_some()
+        let id = WireId { slot, number: OPENING };
+        let answer = run.iter().position(|(bytes, peek)| {
+            matches!(peek.kind, Kind::Result | Kind::Error) && WireId::parse(peek.id.of(bytes)) == Some(id)
         });
-        let Some(answer) = answer else { return Vec::new() };
+        let Some(answer) = answer.map(|index| run.frame(index)) else { return Vec::new() };
         entry.opening = false;
+        if answer.peek().kind == Kind::Error || answer.peek().session.is_none() {
+            return Vec::new();
+        }
+        if entry.output.is_closed() && self.process.hello.can("close") {
+            // Nobody else knows of it, so nobody else would close it.
+            let session: serde_json::Value = answer.decode(answer.peek().session).unwrap_or_default();
+            let id = WireId { slot, number: OPENING + 1 }.to_string();
+            self.replies.push_back(acp::call(Some(id), "session/close", &json!({ "sessionId": session })));
+        }
         let name = answer.copy(answer.peek().session);
         let early = std::mem::take(&mut self.early);
         let (ours, others): (Vec<_>, Vec<_>) = early.into_iter().partition(|(id, _)| *id == name);
@@ -226,13 +256,20 @@ impl Routing {
         ours.into_iter().map(|(_, frame)| frame).collect()
     }
 
+    /// A session has gone before it could take these: what asks is answered.
+    fn lost(&mut self, run: &Run) {
+        for index in (0..run.len()).filter(|index| run.at(*index).1.kind == Kind::Request) {
+            self.refuse(&run.frame(index));
+        }
+    }
+
     fn keep(&mut self, frame: &Frame) {
         if self.early.len() >= EARLY_FRAMES || self.early_bytes + frame.bytes().len() > EARLY_BYTES {
             self.refuse(frame);
             return;
         }
         self.early_bytes += frame.bytes().len();
-        self.early.push((frame.copy(frame.peek().session), frame.clone()));
+        self.early.push((frame.copy(frame.peek().session), frame.detached()));
     }
 
     /// A frame that belongs to no session of ours: counted, and answered if it
@@ -265,9 +302,13 @@ impl Routing {
     /// Sends what there is room for right now.
     fn flush(&mut self) {
         while let Some((slot, run)) = self.outgoing.pop_front() {
-            let Some(entry) = self.slots.get(&slot) else { continue };
+            let Some(entry) = self.slots.get(&slot) else {
+                self.lost(&run);
+                continue;
+            };
             match entry.output.try_send(run.size(), run) {
-                Ok(()) | Err(queue::NotSent::Closed(_)) => {}
+                Ok(()) => {}
+                Err(queue::NotSent::Closed(run)) => self.lost(&run),
                 Err(queue::NotSent::Full(run)) => {
                     self.outgoing.push_front((slot, run));
                     break;

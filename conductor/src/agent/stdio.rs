@@ -3,7 +3,7 @@
 
 use std::{collections::VecDeque, io, time::Duration};
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut as _, Bytes, BytesMut};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     time::{sleep, timeout},
@@ -54,21 +54,33 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
     /// The next block. Safe to drop at any time: nothing read is lost.
     pub async fn next(&mut self) -> io::Result<Block> {
         loop {
-            if let Some(at) = memchr::memrchr(b'\n', &self.buffer[self.scanned..]) {
-                let block = self.buffer.split_to(self.scanned + at + 1).freeze();
-                self.scanned = self.buffer.len();
-                return Ok(Block::Lines(block));
-            }
-            self.scanned = self.buffer.len();
-            if self.buffer.len() >= self.limit {
-                return Ok(Block::TooLong);
-            }
-            self.buffer.reserve(READ_BYTES);
-            if self.from.read_buf(&mut self.buffer).await? == 0 {
-                self.scanned = 0;
-                return Ok(Block::End(self.buffer.split().freeze()));
+            if let Some(block) = self.read().await? {
+                return Ok(block);
             }
         }
+    }
+
+    /// What the next read yields; `None` if that is part of a line only. Equally
+    /// safe to drop.
+    pub async fn read(&mut self) -> io::Result<Option<Block>> {
+        if self.buffer.len() == self.scanned {
+            if self.buffer.len() >= self.limit {
+                return Ok(Some(Block::TooLong));
+            }
+            self.buffer.reserve(READ_BYTES);
+            // No more than that, so that a block has a known largest size.
+            if self.from.read_buf(&mut (&mut self.buffer).limit(READ_BYTES)).await? == 0 {
+                self.scanned = 0;
+                return Ok(Some(Block::End(self.buffer.split().freeze())));
+            }
+        }
+        let Some(at) = memchr::memrchr(b'\n', &self.buffer[self.scanned..]) else {
+            self.scanned = self.buffer.len();
+            return Ok(None);
+        };
+        let block = self.buffer.split_to(self.scanned + at + 1).freeze();
+        self.scanned = self.buffer.len();
+        Ok(Some(Block::Lines(block)))
     }
 
     /// Whether part of a line has come and its end has not.

@@ -8,7 +8,7 @@ use std::{
 
 use uuid::Uuid;
 
-use super::{Afterwards, Connection, Seat};
+use super::{Connection, OPEN_ELSEWHERE, Seat};
 use crate::{
     acp::{self, EditorCapabilities, OpenParams, Refusal, code},
     config::{Config, SpawnCwd},
@@ -21,9 +21,9 @@ use crate::{
 
 impl Connection {
     pub(super) fn open_new(&mut self, frame: &Frame) {
-        match self.check(frame) {
+        let agent = self.agent(&self.hub.config.borrow());
+        match self.check(frame, &agent) {
             Ok(cwd) => {
-                let agent = self.agent(&self.hub.config.borrow().clone());
                 self.start(frame, Uuid::now_v7(), Opening::New, agent, cwd, self.greeting.wish.clone());
             }
             Err(refusal) => self.refuse(frame, refusal),
@@ -31,12 +31,15 @@ impl Connection {
     }
 
     pub(super) fn reopen(&mut self, frame: &Frame) {
-        let cwd = match self.check(frame) {
+        let peek = frame.peek();
+        let id: Option<Uuid> = acp::text(frame, peek.session).and_then(|text| Uuid::try_parse(&text).ok());
+        // A session stays with its agent, which may have roots of its own.
+        let agent = id.and_then(|id| self.hub.router.agent(id, &self.caller));
+        let agent = agent.unwrap_or_else(|| self.agent(&self.hub.config.borrow()));
+        let cwd = match self.check(frame, &agent) {
             Ok(cwd) => cwd,
             Err(refusal) => return self.refuse(frame, refusal),
         };
-        let peek = frame.peek();
-        let id: Option<Uuid> = acp::text(frame, peek.session).and_then(|text| Uuid::try_parse(&text).ok());
         let Some(id) = id else {
             let refusal = if peek.session.is_some() {
                 Refusal::unknown_session(frame)
@@ -48,7 +51,9 @@ impl Connection {
         // One's own session may be reopened at any time, for instance after
         // its process has ended.
         if let Some(slot) = self.seats.iter().find(|(_, seat)| seat.id == id).map(|(slot, _)| *slot) {
-            return self.dismiss(slot, Afterwards::Reopen(frame.clone()));
+            self.dismiss(slot);
+            self.reopening.insert(slot, frame.clone());
+            return;
         }
         match self.hub.router.claim(id, &self.caller) {
             Found::Parked(entry) => {
@@ -59,8 +64,7 @@ impl Connection {
                 self.start(frame, id, opening, entry.agent, cwd, Wish::default());
             }
             Found::Live => {
-                let text = "this session is open in another editor; close it there first";
-                self.refuse(frame, Refusal::new(code::INVALID_PARAMS, text));
+                self.refuse(frame, Refusal::new(code::INVALID_PARAMS, OPEN_ELSEWHERE));
             }
             Found::Nothing => self.refuse(frame, Refusal::unknown_session(frame)),
         }
@@ -68,7 +72,7 @@ impl Connection {
 
     /// Checks what all opening requests have in common; gives the session's
     /// directory.
-    fn check(&self, frame: &Frame) -> Result<PathBuf, Refusal> {
+    fn check(&self, frame: &Frame, agent: &str) -> Result<PathBuf, Refusal> {
         let peek = frame.peek();
         let invalid = |text: String| Refusal::new(code::INVALID_PARAMS, text);
         let name = frame.method_name();
@@ -95,10 +99,7 @@ impl Connection {
             let text = format!("this editor has {most} sessions open already; close one first");
             return Err(Refusal::new(code::LIMIT, text));
         }
-        let agent = self.agent(&config);
-        let roots =
-            config.agents.get(&*agent).and_then(|agent| agent.roots.as_ref()).unwrap_or(&config.roots);
-        directory(&params.cwd, roots).map_err(invalid)
+        directory(&params.cwd, roots(&config, agent)).map_err(invalid)
     }
 
     fn start(
@@ -149,19 +150,21 @@ impl Connection {
     pub(super) fn likely_key(&self, able: EditorCapabilities) -> Key {
         let config = self.hub.config.borrow().clone();
         let agent = self.agent(&config);
-        let roots =
-            config.agents.get(&*agent).and_then(|agent| agent.roots.as_ref()).unwrap_or(&config.roots);
+        let roots = roots(&config, &agent);
         let hint = self.greeting.cwd.as_ref().and_then(|cwd| directory(&cwd.to_string_lossy(), roots).ok());
         let cwd = hint.or_else(|| roots.first().cloned()).unwrap_or_else(|| "/".into());
         key(&config, agent, &cwd, able)
     }
 }
 
+/// Where sessions of an agent may work.
+fn roots<'a>(config: &'a Config, agent: &str) -> &'a [PathBuf] {
+    config.agents.get(agent).and_then(|agent| agent.roots.as_ref()).unwrap_or(&config.roots)
+}
+
 fn key(config: &Config, agent: Arc<str>, cwd: &Path, able: EditorCapabilities) -> Key {
-    let settings = config.agents.get(&*agent);
-    let roots = settings.and_then(|agent| agent.roots.as_ref()).unwrap_or(&config.roots);
-    let cwd = match settings.map(|agent| agent.spawn_cwd) {
-        Some(SpawnCwd::Root) => nearest_root(cwd, roots).unwrap_or_else(|| cwd.to_path_buf()),
+    let cwd = match config.agents.get(&*agent).map(|agent| agent.spawn_cwd) {
+        Some(SpawnCwd::Root) => nearest_root(cwd, roots(config, &agent)).unwrap_or_else(|| cwd.to_path_buf()),
         _ => cwd.to_path_buf(),
     };
     Key { agent, cwd, capabilities: able.workspace() }

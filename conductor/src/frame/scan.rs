@@ -63,7 +63,7 @@ pub(super) fn peek_utf8(line: &[u8]) -> Result<Peek, Fault> {
     }
     let mut peek = Peek::default();
     let mut seen = Seen::default();
-    let (mut has_result, mut has_error) = (false, false);
+    let (mut result, mut error) = (Span::default(), Span::default());
     scan.object(0, |scan, key| {
         match key {
             b"id" => {
@@ -85,24 +85,29 @@ pub(super) fn peek_utf8(line: &[u8]) -> Result<Peek, Fault> {
                 peek.params = scan.since(start);
             }
             b"result" => {
-                seen.once(Seen::OUTCOME)?;
-                has_result = true;
+                seen.once(Seen::RESULT)?;
                 let start = scan.at;
                 scan.result(&mut peek, &mut seen)?;
-                peek.outcome = scan.since(start);
+                result = scan.since(start);
             }
             b"error" => {
-                seen.once(Seen::OUTCOME)?;
-                has_error = true;
+                seen.once(Seen::ERROR)?;
                 let start = scan.at;
                 scan.error(&mut peek, &mut seen)?;
-                peek.outcome = scan.since(start);
+                error = scan.since(start);
             }
             _ => scan.skip(1)?,
         }
         Ok(())
     })?;
     scan.end()?;
+    // Some peers write both and mean the one that is not null.
+    let void = |span: Span| span.is_none() || span.of(line) == b"null";
+    let is_error = error.is_some() && (result.is_none() || void(result) && !void(error));
+    if !is_error && !void(error) {
+        return Err(Fault::Ambiguous);
+    }
+    peek.outcome = if is_error { error } else { result };
     // A session id of another type names no session.
     if peek.session.is_some() && line[peek.session.start as usize] != b'"' {
         peek.session = Span::default();
@@ -110,8 +115,8 @@ pub(super) fn peek_utf8(line: &[u8]) -> Result<Peek, Fault> {
     peek.kind = match (peek.name.is_some(), peek.id.is_some()) {
         (true, true) => Kind::Request,
         (true, false) => Kind::Notification,
-        (false, true) if has_result => Kind::Result,
-        (false, true) if has_error => Kind::Error,
+        (false, true) if is_error => Kind::Error,
+        (false, true) if result.is_some() => Kind::Result,
         _ => Kind::Opaque,
     };
     Ok(peek)
@@ -134,7 +139,7 @@ impl Seen {
     const ID: u16 = 1;
     const METHOD: u16 = 2;
     const PARAMS: u16 = 4;
-    const OUTCOME: u16 = 8;
+    const RESULT: u16 = 8;
     const SESSION: u16 = 16;
     const REQUEST: u16 = 32;
     const UPDATE: u16 = 64;
@@ -142,6 +147,7 @@ impl Seen {
     const DATA: u16 = 256;
     const MCP: u16 = 512;
     const STOP: u16 = 1024;
+    const ERROR: u16 = 2048;
 
     fn once(&mut self, key: u16) -> Result<(), Fault> {
         if self.0 & key != 0 {

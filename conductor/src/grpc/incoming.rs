@@ -1,10 +1,15 @@
 //! Accepting connections, never more than allowed: the permit comes before
-//! the accept, so that what is too much waits in the kernel's backlog.
+//! the accept, so that what is too much waits in the kernel's backlog. Whoever
+//! has no token cannot keep a permit, or a few silent connections would lock
+//! everybody out.
 
 use std::{
     io,
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll},
     time::Duration,
 };
@@ -14,14 +19,18 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
-    time::sleep,
+    time::{Sleep, sleep},
 };
-use tonic::transport::server::{Connected, TcpConnectInfo};
+use tonic::transport::server::Connected;
 use tracing::warn;
 
 /// Pause after a failed accept: out of descriptors, most likely, and that
 /// takes a moment to pass.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long a connection may last before its first call with a valid token.
+/// Health probes, which need none, take less.
+const ADMISSION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Connections as they come, at most `most` at once.
 pub(super) fn incoming(listener: TcpListener, most: usize) -> impl Stream<Item = io::Result<Accepted>> {
@@ -33,7 +42,13 @@ pub(super) fn incoming(listener: TcpListener, most: usize) -> impl Stream<Item =
                 Ok((stream, _)) => {
                     // Frames are small and must not wait for company.
                     stream.set_nodelay(true).ok();
-                    return Some((Ok(Accepted { stream, _permit: permit }), (listener, permits)));
+                    let accepted = Accepted {
+                        stream,
+                        admission: Admission::default(),
+                        until: Some(Box::pin(sleep(ADMISSION_TIMEOUT))),
+                        _permit: permit,
+                    };
+                    return Some((Ok(accepted), (listener, permits)));
                 }
                 Err(error) => {
                     warn!(%error, "cannot accept connections right now");
@@ -44,17 +59,32 @@ pub(super) fn incoming(listener: TcpListener, most: usize) -> impl Stream<Item =
     })
 }
 
+/// Whether a call with a valid token has come over a connection; it stands
+/// beside every call.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Admission(Arc<AtomicBool>);
+
+impl Admission {
+    /// Such a call has come.
+    pub(super) fn grant(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// A connection that holds its permit.
 pub(super) struct Accepted {
     stream: TcpStream,
+    admission: Admission,
+    /// When it ends unless admitted; nothing once it is.
+    until: Option<Pin<Box<Sleep>>>,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Connected for Accepted {
-    type ConnectInfo = TcpConnectInfo;
+    type ConnectInfo = Admission;
 
     fn connect_info(&self) -> Self::ConnectInfo {
-        self.stream.connect_info()
+        self.admission.clone()
     }
 }
 
@@ -64,6 +94,14 @@ impl AsyncRead for Accepted {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if let Some(until) = self.until.as_mut()
+            && until.as_mut().poll(cx).is_ready()
+        {
+            self.until = None;
+            if !self.admission.0.load(Ordering::Relaxed) {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+        }
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }

@@ -11,6 +11,7 @@ use tonic::{Status, body::Body};
 use tower::{Layer, Service};
 use tracing::{Instrument as _, instrument::Instrumented};
 
+use super::incoming::Admission;
 use crate::{identity::Caller, state::Token};
 
 /// Calls that need no token: orchestrators probe health and have none.
@@ -59,8 +60,7 @@ where
         if request.uri().path().starts_with(OPEN) {
             return Either::Left(self.inner.call(request));
         }
-        let presented =
-            request.headers().get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
+        let presented = request.headers().get(AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
         if !presented.is_some_and(|token| self.with.token.matches(token)) {
             // Which of the two it was is nobody's business but the log's.
             tracing::debug!(
@@ -72,9 +72,18 @@ where
                         (set CONDUCTOR_TOKEN, or --state-dir on the same host)";
             return Either::Right(std::future::ready(Ok(Status::unauthenticated(text).into_http())));
         }
+        if let Some(admission) = request.extensions().get::<Admission>() {
+            admission.grant();
+        }
         request.extensions_mut().insert(self.with.caller.clone());
         Either::Left(self.inner.call(request))
     }
+}
+
+/// The token in a header's value. The scheme's case does not matter (RFC 9110).
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = value.split_at_checked(b"Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token)
 }
 
 /// Gives every call a span.

@@ -12,7 +12,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::{Stream, StreamExt as _};
+use futures_util::{Stream, StreamExt as _, stream};
 use tokio::{sync::oneshot, time::timeout};
 use tonic::{Code, Request, Response, Status, Streaming};
 use tracing::{Instrument as _, info, info_span};
@@ -39,6 +39,10 @@ const OUT_PACKETS: usize = 16;
 
 /// Bytes that may wait there.
 const OUT_BYTES: u32 = 2 << 20;
+
+/// Lines handed on at a time. A message may hold millions, each of which may
+/// need an answer; between pieces the connection sees whether answers wait.
+const PIECE_LINES: usize = 256;
 
 /// An ack goes out after so many frames.
 const ACK_EVERY: u64 = 4096;
@@ -106,7 +110,8 @@ async fn serve(
     let hello = match first {
         Ok(Ok(Some(ConnectRequest { kind: Some(connect_request::Kind::Hello(hello)) }))) => hello,
         Ok(Ok(Some(_))) => return End::Invalid("the first message must be hello".into()),
-        Ok(Ok(None) | Err(_)) => return End::EditorGone,
+        Ok(Ok(None)) => return End::EditorGone,
+        Ok(Err(status)) => return unreadable(&status),
         Err(_) => return End::Invalid(format!("no hello came within {HELLO_TIMEOUT:?}")),
     };
     if let Some(unknown) = unknown_agent(&hub, &hello) {
@@ -150,7 +155,7 @@ fn inbound(
     messages: Streaming<ConnectRequest>,
     counts: Arc<Counts>,
 ) -> impl Stream<Item = Result<Bytes, End>> {
-    messages.filter_map(move |message| {
+    let blocks = messages.filter_map(move |message| {
         let item = match message {
             Ok(ConnectRequest { kind: Some(connect_request::Kind::Run(run)) }) => {
                 Some(accept(run, &counts.taken))
@@ -166,11 +171,45 @@ fn inbound(
             Ok(ConnectRequest { kind: None }) => {
                 Some(Err(End::Invalid("a message must be a hello, a run or an ack".into())))
             }
-            Err(status) if status.code() == Code::OutOfRange => Some(Err(End::TooLarge)),
-            Err(_) => Some(Err(End::EditorGone)),
+            Err(status) => Some(Err(unreadable(&status))),
         };
         std::future::ready(item)
-    })
+    });
+    blocks.flat_map(|block| stream::iter(Pieces { rest: Some(block) }))
+}
+
+/// A block in pieces of few lines, each with bytes of its own: a frame that
+/// waits in a queue must not keep the buffer alive that its message, and
+/// perhaps far larger ones before it, came in.
+struct Pieces {
+    rest: Option<Result<Bytes, End>>,
+}
+
+impl Iterator for Pieces {
+    type Item = Result<Bytes, End>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut block = match self.rest.take()? {
+            Ok(block) => block,
+            Err(end) => return Some(Err(end)),
+        };
+        let newline = memchr::memchr_iter(b'\n', &block).nth(PIECE_LINES - 1);
+        let piece = block.split_to(newline.map_or(block.len(), |newline| newline + 1));
+        self.rest = (!block.is_empty()).then_some(Ok(block));
+        Some(Ok(Bytes::copy_from_slice(&piece)))
+    }
+}
+
+/// Why there is no next message. A client that is still there learns what was
+/// wrong with what it sent.
+fn unreadable(status: &Status) -> End {
+    match status.code() {
+        Code::OutOfRange => End::TooLarge,
+        Code::Internal | Code::Unimplemented => {
+            End::Invalid(format!("the message cannot be read: {}", status.message()))
+        }
+        _ => End::EditorGone,
+    }
 }
 
 fn accept(run: Run, taken: &AtomicU64) -> Result<Bytes, End> {

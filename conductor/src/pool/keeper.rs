@@ -9,11 +9,12 @@ use tokio::{
     sync::{Notify, Semaphore, mpsc, oneshot, watch},
     time::{Instant, sleep_until},
 };
+use tracing::info;
 use uuid::Uuid;
 
 use super::{
     AgentStatus, Ask, Key, Lease, Restarted, Unavailable,
-    kind::{Kind, Stamp, stamp},
+    kind::{Kind, Stamp, Starting, stamp},
 };
 use crate::{
     acp::AgentHello,
@@ -126,7 +127,7 @@ impl Keeper {
             reply.send(Ok(member.lease(&self.released))).ok();
             return;
         }
-        if !kind.make_room() {
+        if !kind.has_place() {
             let why = format!(
                 "all {} processes of agent `{}` are in use; close a session, or raise agents.{}.max",
                 kind.config.max, key.agent, key.agent
@@ -134,8 +135,8 @@ impl Keeper {
             reply.send(Err(Unavailable(why))).ok();
             return;
         }
-        kind.interest(key.clone()).waiting.push_back(reply);
-        self.start(key);
+        // What is missing is started by `housekeep`, once there is room.
+        kind.interest(key).waiting.push_back(reply);
     }
 
     fn hello(&mut self, key: Key, reply: oneshot::Sender<Option<AgentHello>>) {
@@ -163,15 +164,19 @@ impl Keeper {
         kind.backoff_until = None;
         kind.resolve(name);
         let mut stopped = 0;
-        for member in kind.members.values().filter(|m| force || m.is_spare()) {
-            member.process.stop(Cause::Asked("its agent is restarted"));
-            stopped += 1;
+        for member in kind.members.values_mut() {
+            member.retired = true;
+            if force || member.is_spare() {
+                member.process.stop(Cause::Asked("its agent is restarted"));
+                stopped += 1;
+            }
         }
         Some(Restarted { stopped, quarantine_lifted })
     }
 
     /// Takes over a configuration: new agents appear, removed ones go with
-    /// their last process, changed ones lose their spares and quarantine.
+    /// their last process, changed ones lose their spares and quarantine, and
+    /// their busy processes take no more sessions.
     fn apply(&mut self, config: &Arc<Config>) {
         self.config = config.clone();
         self.tokens = Arc::new(Semaphore::new(config.service.parallel_spawns));
@@ -179,7 +184,7 @@ impl Keeper {
             let still = config.agents.get(&**name);
             kind.removed = still.is_none();
             if still != Some(&*kind.config) {
-                kind.end_spares("its configuration has changed");
+                kind.retire_all();
             }
         }
         for (name, agent) in &config.agents {
@@ -189,6 +194,8 @@ impl Keeper {
             if !same {
                 kind.config = Arc::new(agent.clone());
                 kind.quarantine = None;
+                kind.crashes.clear();
+                kind.backoff_until = None;
                 kind.hello = None;
                 kind.keys.retain(|_, interest| !interest.waiting.is_empty());
             }
@@ -219,7 +226,8 @@ impl Keeper {
         let Some(kind) = self.kinds.get_mut(&key.agent) else { return };
         let Ok(program) = kind.program.clone() else { return };
         let id = Uuid::now_v7();
-        kind.starting.insert(id, (key.clone(), Instant::now()));
+        let (since, config) = (Instant::now(), kind.config.clone());
+        kind.starting.insert(id, Starting { key: key.clone(), since, config });
         let (config, homes) = (kind.config.clone(), self.homes.clone());
         let (tokens, tasks, reports) = (self.tokens.clone(), self.tasks.clone(), self.reports.clone());
         let stall_timeout = self.config.service.stall_timeout;
@@ -227,7 +235,12 @@ impl Keeper {
             let permit = tokens.acquire_owned().await;
             let stamp = stamp(&program);
             let cwd = config.cwd.clone().unwrap_or_else(|| key.cwd.clone());
-            let result = match process::Launch::prepare(&key.agent, &config, program, cwd, &homes) {
+            let failed = |cause| {
+                let agent = key.agent.clone();
+                Err(Arc::new(Exit { agent, pid: 0, cause, status: None, stderr: String::new() }))
+            };
+            let result = match process::Launch::prepare(&key.agent, &config, program, cwd.clone(), &homes) {
+                _ if !cwd.is_dir() => failed(Cause::NoDirectory(cwd)),
                 Ok(launch) => {
                     let spec = Spec {
                         agent: key.agent.clone(),
@@ -238,13 +251,7 @@ impl Keeper {
                     };
                     Process::start(spec, &tasks).await
                 }
-                Err(error) => Err(Arc::new(Exit {
-                    agent: key.agent.clone(),
-                    pid: 0,
-                    cause: Cause::NotStarted(error.to_string()),
-                    status: None,
-                    stderr: String::new(),
-                })),
+                Err(error) => failed(Cause::NotStarted(error.to_string())),
             };
             drop(permit);
             let process = result.as_ref().ok().cloned();
@@ -262,19 +269,30 @@ impl Keeper {
                 let Some(kind) = self.kinds.values_mut().find(|kind| kind.starting.contains_key(&id)) else {
                     return;
                 };
-                let Some((key, _)) = kind.starting.remove(&id) else { return };
+                let Some(starting) = kind.starting.remove(&id) else { return };
                 match result {
                     Ok(process) => {
                         if self.stopping {
                             process.stop(Cause::Asked("the service is stopping"));
                         }
-                        kind.welcome(id, &key, process, stamp, &self.released);
+                        kind.welcome(id, starting, process, stamp, &self.released);
+                    }
+                    // That is no fault of the agent, and would be so again.
+                    Err(exit) if !exit.is_crash() => {
+                        info!(agent = %exit.agent, how = exit.summary(), "agent process was not started");
+                        for waiting in kind.keys.remove(&starting.key).into_iter().flat_map(|i| i.waiting) {
+                            waiting.send(Err(Unavailable(exit.to_string()))).ok();
+                        }
+                        kind.hello_waiters.clear();
                     }
                     Err(exit) => {
                         kind.crashed(&exit);
-                        let why = Unavailable(exit.to_string());
-                        if let Some(waiting) = kind.interest(key).waiting.pop_front() {
-                            waiting.send(Err(why)).ok();
+                        let coming = kind.coming(&starting.key);
+                        let waiting = &mut kind.interest(starting.key).waiting;
+                        if waiting.len() > coming
+                            && let Some(first) = waiting.pop_front()
+                        {
+                            first.send(Err(Unavailable(exit.to_string()))).ok();
                         }
                         // Dropped replies read as "could not be asked".
                         kind.hello_waiters.clear();
@@ -300,11 +318,20 @@ impl Keeper {
     fn housekeep(&mut self) {
         let now = Instant::now();
         let mut missing = Vec::new();
-        for kind in self.kinds.values_mut() {
+        for (name, kind) in &mut self.kinds {
             kind.end_spent(now);
-            if !self.stopping {
-                missing.extend(kind.missing(now));
+            // A reload may have taken away what they wait for.
+            if kind.keys.values().any(|interest| !interest.waiting.is_empty())
+                && let Some(why) = kind.refusal(name)
+            {
+                kind.refuse_waiting(&why);
             }
+        }
+        while let Some(key) = self.kinds.values_mut().find_map(Kind::wanted) {
+            self.start(key);
+        }
+        if !self.stopping {
+            missing.extend(self.kinds.values().flat_map(|kind| kind.missing(now)));
         }
         self.kinds.retain(|_, kind| !kind.removed || !kind.members.is_empty() || !kind.starting.is_empty());
         for key in missing {

@@ -38,7 +38,7 @@ pub(super) struct Kind {
     pub(super) hello: Option<AgentHello>,
     pub(super) hello_waiters: Vec<oneshot::Sender<Option<AgentHello>>>,
     pub(super) keys: HashMap<Key, Interest>,
-    pub(super) starting: BTreeMap<Uuid, (Key, Instant)>,
+    pub(super) starting: BTreeMap<Uuid, Starting>,
     pub(super) members: BTreeMap<Uuid, Member>,
     pub(super) crashes: VecDeque<Instant>,
     pub(super) backoff_until: Option<Instant>,
@@ -61,12 +61,22 @@ pub(super) struct Interest {
     pub(super) waiting: VecDeque<oneshot::Sender<Result<Lease, Unavailable>>>,
 }
 
+/// A process whose handshake is not finished.
+pub(super) struct Starting {
+    pub(super) key: Key,
+    pub(super) since: Instant,
+    pub(super) config: Arc<config::Agent>,
+}
+
 pub(super) struct Member {
     pub(super) process: Arc<Process>,
     pub(super) key: Key,
     pub(super) sessions: Arc<AtomicUsize>,
     /// It has served a session: with one session per process, it is spent.
     pub(super) served: bool,
+    /// Takes no more sessions: its configuration or program is not the one
+    /// that is in force.
+    pub(super) retired: bool,
     pub(super) idle_since: Instant,
     pub(super) stamp: Option<Stamp>,
 }
@@ -146,55 +156,80 @@ impl Kind {
         let room = self.config.sessions_per_process;
         self.members
             .values_mut()
-            .filter(|m| m.key == *key && !m.process.is_ending() && m.sessions() < room)
+            .filter(|m| m.key == *key && !m.retired && !m.process.is_ending() && m.sessions() < room)
             .filter(|m| room > 1 || !m.served)
             .min_by_key(|member| member.sessions())
     }
 
-    /// Whether one more process may be started; ends the spare of another key
-    /// if that is what it takes.
-    pub(super) fn make_room(&mut self) -> bool {
-        if self.members.len() + self.starting.len() < self.config.max {
-            return true;
+    /// Whether one more session can have a process of its own, now or as soon
+    /// as a spare has made room or one that is ending has gone.
+    pub(super) fn has_place(&self) -> bool {
+        let busy = self.members.values().filter(|m| m.sessions() > 0 && !m.process.is_ending()).count();
+        let waiting: usize = self.keys.values().map(|interest| interest.waiting.len()).sum();
+        busy + waiting < self.config.max
+    }
+
+    /// A key that someone waits for without a process being on its way, if
+    /// one more may be started; ends the spare of another key if that is what
+    /// it takes.
+    pub(super) fn wanted(&mut self) -> Option<Key> {
+        let (key, _) = self.keys.iter().find(|(key, i)| i.waiting.len() > self.coming(key))?;
+        let key = key.clone();
+        if self.program.is_err() {
+            return None;
         }
-        let oldest = self.members.values().filter(|m| m.is_spare()).min_by_key(|m| m.idle_since);
-        match oldest {
-            Some(spare) => {
-                spare.process.stop(Cause::Asked("its place is needed for a session"));
-                true
-            }
-            None => false,
+        if self.members.len() + self.starting.len() >= self.config.max {
+            let oldest = self.members.values().filter(|m| m.is_spare()).min_by_key(|m| m.idle_since)?;
+            oldest.process.stop(Cause::Asked("its place is needed for a session"));
+        }
+        Some(key)
+    }
+
+    /// How many processes that may serve a key are starting.
+    pub(super) fn coming(&self, key: &Key) -> usize {
+        let current = |s: &&Starting| s.key == *key && Arc::ptr_eq(&s.config, &self.config);
+        self.starting.values().filter(current).count()
+    }
+
+    /// Tells everyone who waits why they wait in vain.
+    pub(super) fn refuse_waiting(&mut self, why: &str) {
+        for waiting in self.keys.values_mut().flat_map(|interest| interest.waiting.drain(..)) {
+            waiting.send(Err(Unavailable(why.to_string()))).ok();
         }
     }
 
     pub(super) fn welcome(
         &mut self,
         id: Uuid,
-        key: &Key,
+        starting: Starting,
         process: Arc<Process>,
         stamp: Option<Stamp>,
         released: &Arc<Notify>,
     ) {
-        self.hello = Some(process.hello.clone());
+        // It may have been started before a reload.
+        let retired = !Arc::ptr_eq(&starting.config, &self.config);
+        if !retired {
+            self.hello = Some(process.hello.clone());
+        }
         for waiting in self.hello_waiters.drain(..) {
             waiting.send(Some(process.hello.clone())).ok();
         }
         let mut member = Member {
             process,
-            key: key.clone(),
+            key: starting.key,
             sessions: Arc::default(),
             served: false,
+            retired,
             idle_since: Instant::now(),
             stamp,
         };
         // Some who waited may have gone meanwhile; a lease that comes back
         // unused must not spend the process.
-        while let Some(waiting) = self.interest(key.clone()).waiting.pop_front() {
-            if !waiting.is_closed() {
-                self.interest(key.clone()).leased = Some(Instant::now());
-                waiting.send(Ok(member.lease(released))).ok();
-                break;
-            }
+        let interest = self.interest(member.key.clone());
+        interest.waiting.retain(|waiting| !waiting.is_closed());
+        if !retired && let Some(waiting) = interest.waiting.pop_front() {
+            interest.leased = Some(Instant::now());
+            waiting.send(Ok(member.lease(released))).ok();
         }
         self.members.insert(id, member);
     }
@@ -213,12 +248,7 @@ impl Kind {
             let reason = format!("it ended {times} within {:?}; the last time: {exit}", restart.within);
             warn!(agent = %exit.agent, reason, "agent is quarantined");
             self.quarantine = Some(reason);
-            for interest in self.keys.values_mut() {
-                for waiting in interest.waiting.drain(..) {
-                    waiting.send(Err(Unavailable(exit.to_string()))).ok();
-                }
-            }
-            return;
+            return self.refuse_waiting(&exit.to_string());
         }
         let doubled = restart.backoff.saturating_mul(1 << n.saturating_sub(1).min(16));
         let pause = jitter(doubled.min(restart.within));
@@ -226,18 +256,17 @@ impl Kind {
         self.backoff_until = Some(now + pause);
     }
 
-    pub(super) fn end_spares(&self, why: &'static str) {
-        for member in self.members.values().filter(|member| member.is_spare()) {
-            member.process.stop(Cause::Asked(why));
-        }
+    /// Lets no process take another session; idle ones end.
+    pub(super) fn retire_all(&mut self) {
+        self.members.values_mut().for_each(|member| member.retired = true);
     }
 
-    /// Ends spares whose program's file was replaced.
-    pub(super) fn retire_replaced(&self) {
+    /// The same for processes whose program's file was replaced.
+    pub(super) fn retire_replaced(&mut self) {
         let Ok(program) = &self.program else { return };
         let current = stamp(program);
-        for member in self.members.values().filter(|m| m.is_spare() && m.stamp != current) {
-            member.process.stop(Cause::Asked("its program was replaced"));
+        for member in self.members.values_mut().filter(|member| member.stamp != current) {
+            member.retired = true;
         }
     }
 
@@ -257,11 +286,16 @@ impl Kind {
             let wanted = interest.is_some_and(|i| i.configured || now.duration_since(i.used) < idle);
             if member.served && single {
                 member.process.stop(Cause::Asked("its session has ended"));
+            } else if member.retired {
+                member.process.stop(Cause::Asked("its configuration or program has changed"));
             } else if !wanted && now.duration_since(member.idle_since) >= idle {
                 member.process.stop(Cause::Asked("nobody has used it for a while"));
             } else if now.duration_since(member.process.started) >= age {
                 member.process.stop(Cause::Asked("it is old"));
             }
+        }
+        for interest in self.keys.values_mut() {
+            interest.waiting.retain(|waiting| !waiting.is_closed());
         }
         self.keys.retain(|_, i| i.configured || !i.waiting.is_empty() || now.duration_since(i.used) < idle);
     }
@@ -286,8 +320,7 @@ impl Kind {
                 continue;
             }
             let ready = self.members.values().filter(|m| m.key == *key && m.is_spare() && !m.served).count();
-            let coming = self.starting.values().filter(|(k, _)| k == key).count();
-            for _ in ready + coming..self.config.warm {
+            for _ in ready + self.coming(key)..self.config.warm {
                 if spares >= self.config.warm_total || total >= self.config.max {
                     return missing;
                 }
@@ -331,13 +364,13 @@ impl Kind {
                 cwd: member.process.cwd.clone(),
             }
         });
-        let starting = self.starting.iter().map(|(id, (key, started))| ProcessStatus {
+        let starting = self.starting.iter().map(|(id, starting)| ProcessStatus {
             id: *id,
             pid: 0,
             state: ProcessState::Starting,
-            started: *started,
+            started: starting.since,
             sessions: 0,
-            cwd: key.cwd.clone(),
+            cwd: starting.key.cwd.clone(),
         });
         let mut processes: Vec<ProcessStatus> = running.chain(starting).collect();
         processes.sort_by_key(|process| process.id);

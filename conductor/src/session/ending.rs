@@ -11,14 +11,20 @@ use super::{Ask, Opening, Purpose, Request, Session};
 use crate::{
     acp::{self, Refusal, code},
     agent::Exit,
-    frame::Method,
+    frame::{Kind, Method, Run},
+    queue,
 };
+
+/// What an editor hears that is still listening after it has left.
+pub(super) const NO_CONNECTION: &str = "the connection to the service has ended; connect again";
+
+/// What an agent hears whose request nobody will answer any more.
+const NOBODY: &str = "nobody is there to answer this any more";
 
 impl Session {
     /// Whatever the editor still waits for: the connection is ending.
     pub(super) fn answer_rest(&mut self) {
-        let refusal =
-            Refusal::new(code::AGENT_ENDED, "the connection to the service has ended; connect again");
+        let refusal = Refusal::new(code::AGENT_ENDED, NO_CONNECTION);
         for request in self.requests.drain(|request| !request.editor_id.is_empty()) {
             self.send_editor(match request.purpose {
                 Purpose::Prompt => acp::result(&request.editor_id, acp::CANCELLED_TURN),
@@ -27,6 +33,17 @@ impl Session {
         }
         for queued in std::mem::take(&mut self.queued) {
             self.send_editor(acp::result(queued.get(queued.peek().id), acp::CANCELLED_TURN));
+        }
+    }
+
+    /// What the agent asked and nobody has taken note of yet.
+    pub(super) fn refuse_agent(&mut self, mut output: queue::Receiver<Run>) {
+        output.close();
+        while let Some(run) = output.try_recv() {
+            for (bytes, peek) in run.iter().filter(|(_, peek)| peek.kind == Kind::Request) {
+                let refusal = Refusal::new(code::CANCELLED, NOBODY);
+                self.send_agent(refusal.frame(peek.id.of(bytes)));
+            }
         }
     }
 
@@ -113,8 +130,7 @@ impl Session {
             let answer = match ask.method {
                 Method::RequestPermission => acp::result(&ask.agent_id, acp::CANCELLED_PERMISSION),
                 Method::ElicitationCreate => acp::result(&ask.agent_id, acp::CANCELLED_ELICITATION),
-                _ => Refusal::new(code::CANCELLED, "nobody is there to answer this any more")
-                    .frame(&ask.agent_id),
+                _ => Refusal::new(code::CANCELLED, NOBODY).frame(&ask.agent_id),
             };
             self.send_agent(answer);
         }

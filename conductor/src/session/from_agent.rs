@@ -30,7 +30,14 @@ impl Session {
             // Most frames are updates: nothing but a copy with our own id.
             if peek.method == Method::SessionUpdate && peek.kind == Kind::Notification {
                 if self.passes(bytes, peek) {
-                    splice(&mut out, bytes, [(peek.session, &self.name)]);
+                    if peek.update.of(bytes) == b"\"config_option_update\""
+                        && let Some(withheld) =
+                            self.withheld(bytes, peek.params).and_then(|b| Frame::parse(b).ok())
+                    {
+                        splice(&mut out, withheld.bytes(), [(withheld.peek().session, &self.name)]);
+                    } else {
+                        splice(&mut out, bytes, [(peek.session, &self.name)]);
+                    }
                     count += 1;
                 }
                 continue;
@@ -90,12 +97,18 @@ impl Session {
     /// more edit.
     fn pass(&mut self, frame: &Frame, id: Span, new_id: &[u8], span: Span, with: &[u8]) {
         let mut out = BytesMut::new();
-        let session = frame.peek().session;
+        // An extension's answer may name anything by `sessionId`.
+        let bound = self.binding.as_ref().map(|binding| &binding.name[..]);
+        let session =
+            Some(frame.peek().session).filter(|span| Some(frame.get(*span)) == bound).unwrap_or_default();
         splice(&mut out, frame.bytes(), [(id, new_id), (session, &self.name), (span, with)]);
         self.send_editor(out.freeze());
     }
 
     fn agent_answers(&mut self, frame: &Frame) {
+        let withheld =
+            self.withheld(frame.bytes(), frame.peek().outcome).and_then(|bytes| Frame::parse(bytes).ok());
+        let frame = withheld.as_ref().unwrap_or(frame);
         let peek = frame.peek();
         let request = WireId::parse(frame.get(peek.id)).and_then(|id| self.requests.complete(id.number));
         let Some(request) = request else {
@@ -231,6 +244,10 @@ impl Session {
                 .filter(|id| !id.is_empty()),
             _ => None,
         };
+        if frame.get(peek.name) == b"\"terminal/release\"" {
+            let params: Value = frame.decode(peek.params).unwrap_or_default();
+            self.terminals.remove(params["terminalId"].as_str().unwrap_or_default());
+        }
         let number = self.asks.register(Ask { agent_id, method: peek.method, withdrawn: None });
         let id = self.editor_id(number).to_string();
         let (span, with) = match &scope {
@@ -256,7 +273,15 @@ impl Session {
         let able = match peek.method {
             Method::FsRead => able.fs_read,
             Method::FsWrite => able.fs_write,
-            Method::Terminal => able.terminal,
+            Method::TerminalCreate => able.terminal,
+            Method::Terminal => {
+                if able.terminal
+                    && let Some(refusal) = self.foreign_terminal(frame)
+                {
+                    return Some(refusal.frame(id));
+                }
+                able.terminal
+            }
             Method::ElicitationCreate => {
                 let params: Value = frame.decode(peek.params).unwrap_or_default();
                 let able = if params["mode"] == "url" { able.elicitation_url } else { able.elicitation_form };
@@ -276,6 +301,17 @@ impl Session {
         }
         let text = format!("the editor of this session does not offer {}", frame.method_name());
         Some(Refusal::new(code::METHOD_NOT_FOUND, text).frame(id))
+    }
+
+    /// Terminals belong to the session that created them.
+    fn foreign_terminal(&self, frame: &Frame) -> Option<Refusal> {
+        let params: Value = frame.decode(frame.peek().params).unwrap_or_default();
+        let id = params["terminalId"].as_str().unwrap_or_default();
+        if self.terminals.contains(id) {
+            return None;
+        }
+        let text = format!("this session has no terminal `{}`", frame::escape(id.as_bytes(), 100));
+        Some(Refusal { code: code::NOT_FOUND, message: text, data: Some(json!({ "terminalId": id })) })
     }
 
     /// `$/cancel_request` of the agent: passed on with the id the editor knows.

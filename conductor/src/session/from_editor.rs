@@ -47,6 +47,11 @@ impl Session {
             let text = format!("{MAX_IN_FLIGHT} requests of this session are in flight already");
             return self.refuse(frame, code::LIMIT, text);
         }
+        if peek.method == Method::SessionPrompt
+            && let Some(refusal) = self.unfit(frame)
+        {
+            return self.send_editor(refusal.frame(id));
+        }
         match peek.method {
             Method::SessionPrompt if self.turn.is_some() => {
                 if self.queued.len() >= MAX_QUEUED_PROMPTS {
@@ -96,7 +101,11 @@ impl Session {
         let peek = frame.peek();
         let ask = WireId::parse(frame.get(peek.id)).and_then(|id| self.asks.complete(id.number));
         // An answer to something that was decided or withdrawn meanwhile.
-        let Some(Ask { agent_id, .. }) = ask else { return };
+        let Some(Ask { agent_id, method, .. }) = ask else { return };
+        if method == Method::TerminalCreate && peek.kind == Kind::Result {
+            let result: serde_json::Value = frame.decode(peek.outcome).unwrap_or_default();
+            self.terminals.extend(result["terminalId"].as_str().map(str::to_string));
+        }
         let session = self.agent_name();
         let mut out = BytesMut::new();
         splice(&mut out, frame.bytes(), [(peek.id, &agent_id), (self.our_name_in(frame), &session)]);
@@ -132,10 +141,11 @@ impl Session {
         }
     }
 
-    /// `session/close` is ours to answer; the agent is told on the way out.
+    /// `session/close` is ours to answer, once the agent has been told and its
+    /// place is free.
     fn close(&mut self, frame: &Frame) {
         self.answer_rest();
-        self.send_editor(acp::result(frame.get(frame.peek().id), b"{}"));
+        self.closing = Some(frame.copy(frame.peek().id));
         self.ended = true;
     }
 

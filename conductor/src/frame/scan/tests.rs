@@ -23,6 +23,21 @@ fn finds_what_routes_a_frame() {
 }
 
 #[test]
+fn a_null_beside_an_outcome_means_nothing() {
+    for (text, kind, outcome) in [
+        (r#"{"id":1,"error":null,"result":{}}"#, Kind::Result, "{}"),
+        (r#"{"id":1,"result":{},"error":null}"#, Kind::Result, "{}"),
+        (r#"{"id":1,"result":null,"error":{"code":1}}"#, Kind::Error, r#"{"code":1}"#),
+        (r#"{"id":1,"result":null,"error":null}"#, Kind::Result, "null"),
+        (r#"{"id":1,"error":null}"#, Kind::Error, "null"),
+    ] {
+        let peek = ok(text);
+        assert_eq!((peek.kind, at(text, peek.outcome)), (kind, outcome), "{text}");
+    }
+    assert_eq!(peek(br#"{"id":1,"result":{},"error":{}}"#).unwrap_err(), Fault::Ambiguous);
+}
+
+#[test]
 fn finds_the_session_in_results_and_error_data() {
     let text = r#"{"id":0,"result":{"modes":null,"sessionId":"a"}}"#;
     assert_eq!(at(text, ok(text).session), r#""a""#);

@@ -1,0 +1,113 @@
+//! Where an editor and an agent differ in what they can do: what the editor
+//! does not take is kept from it, what the agent does not take is refused
+//! with a name.
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use serde::Deserialize;
+use serde_json::{Value, value::RawValue};
+
+use super::Session;
+use crate::{
+    acp::{Refusal, code},
+    frame::{Frame, Span},
+};
+
+impl Session {
+    /// The frame without boolean config options, for an editor that does not
+    /// know them; `None` if there is nothing to keep from it. Everything else
+    /// stays as it is, byte for byte.
+    pub(super) fn withheld(&self, bytes: &[u8], place: Span) -> Option<Bytes> {
+        if self.link.capabilities.boolean_options || memchr::memmem::find(bytes, b"\"boolean\"").is_none() {
+            return None;
+        }
+        without_boolean_options(bytes, place)
+    }
+
+    /// Why this prompt cannot go to this agent: a block of a type that the
+    /// agent has not said it takes.
+    pub(super) fn unfit(&self, frame: &Frame) -> Option<Refusal> {
+        let hello = &self.binding.as_ref()?.process().hello;
+        let able = &hello.result["agentCapabilities"]["promptCapabilities"];
+        let prompt: Prompt = frame.decode(frame.peek().params)?;
+        let refused =
+            prompt.prompt.iter().filter_map(|block| block["type"].as_str()).find(|kind| match *kind {
+                "image" | "audio" => able[*kind] != true,
+                "resource" => able["embeddedContext"] != true,
+                _ => false,
+            })?;
+        let text = format!("agent `{}` does not take content of type `{refused}`", self.open.key.agent);
+        Some(Refusal::new(code::INVALID_PARAMS, text))
+    }
+}
+
+#[derive(Deserialize)]
+struct Prompt {
+    prompt: Vec<Value>,
+}
+
+/// What holds config options: a result, or the `update` in params.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Holder<'a> {
+    #[serde(borrow, default)]
+    config_options: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    update: Option<&'a RawValue>,
+}
+
+fn without_boolean_options(bytes: &[u8], place: Span) -> Option<Bytes> {
+    let outer: Holder<'_> = serde_json::from_slice(place.of(bytes)).ok()?;
+    let inner: Option<Holder<'_>> = outer.update.and_then(|update| serde_json::from_str(update.get()).ok());
+    let options = outer.config_options.or(inner.and_then(|inner| inner.config_options))?.get();
+    let all: Vec<&RawValue> = serde_json::from_str(options).ok()?;
+    let is_boolean = |option: &&&RawValue| {
+        serde_json::from_str::<Value>(option.get()).is_ok_and(|option| option["type"] == "boolean")
+    };
+    if !all.iter().any(|option| is_boolean(&option)) {
+        return None;
+    }
+    let kept: Vec<&str> =
+        all.iter().filter(|option| !is_boolean(option)).map(|option| option.get()).collect();
+    // `options` is a slice of `bytes`, so its place is known.
+    let start = options.as_ptr() as usize - bytes.as_ptr() as usize;
+    let mut out = BytesMut::with_capacity(bytes.len());
+    out.put_slice(&bytes[..start]);
+    out.put_slice(format!("[{}]", kept.join(",")).as_bytes());
+    out.put_slice(&bytes[start + options.len()..]);
+    Some(out.freeze())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+mod tests {
+    use super::*;
+
+    fn filtered(line: &'static str, place: fn(&Frame) -> Span) -> Option<String> {
+        let frame = Frame::parse(Bytes::from_static(line.as_bytes())).unwrap();
+        let out = without_boolean_options(frame.bytes(), place(&frame))?;
+        Some(String::from_utf8(out.to_vec()).unwrap())
+    }
+
+    #[test]
+    fn boolean_options_go_and_every_other_byte_stays() {
+        let result = r#"{"id":1,"result":{"x":1e3,"configOptions":[ {"id":"a","type":"select"}, {"id":"b","type":"boolean"} ],"y":"\ud83d"}}"#;
+        let expected =
+            r#"{"id":1,"result":{"x":1e3,"configOptions":[{"id":"a","type":"select"}],"y":"\ud83d"}}"#;
+        assert_eq!(filtered(result, |frame| frame.peek().outcome).unwrap(), expected);
+        let update = r#"{"method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"config_option_update","configOptions":[{"type":"boolean"}]}}}"#;
+        let expected = update.replace(r#"{"type":"boolean"}"#, "");
+        assert_eq!(filtered(update, |frame| frame.peek().params).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_has_none_is_not_touched() {
+        for line in [
+            r#"{"id":1,"result":{"configOptions":[{"id":"boolean","type":"select"}]}}"#,
+            r#"{"id":1,"result":{"configOptions":null,"a":"boolean"}}"#,
+            r#"{"id":1,"result":null}"#,
+            r#"{"id":1,"result":{"configOptions":7}}"#,
+        ] {
+            assert_eq!(filtered(line, |frame| frame.peek().outcome), None, "{line}");
+        }
+    }
+}

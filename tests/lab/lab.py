@@ -1,0 +1,325 @@
+#!/usr/bin/env python3
+"""Tries real agents through a real conductor, with a fake model on loopback.
+
+  lab.py [--root DIR] [--conductor FILE] [--json | --readme FILE] [AGENT…]
+
+Installs each agent by package name beneath DIR (once), starts `conductor serve`
+with all of them, drives each through `conductor connect`, and prints what
+worked. Exits with 1 if something failed that the agent offers. Needs Python
+3.11, npm, and for some agents a Python 3.13 that uv finds.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import model
+from agents import AGENTS, Installer
+from editor import Editor, Refused
+
+# Key, heading, of every step; in the order in which they are tried.
+STEPS = [
+    ("open", "initialize, new"),
+    ("stream", "prompt, streamed"),
+    ("allow", "tool call, allowed"),
+    ("deny", "tool call, rejected"),
+    ("cancel", "cancel"),
+    ("cancel_ask", "cancel while asked"),
+    ("close", "close"),
+    ("load", "restart, load"),
+    ("resume", "restart, resume"),
+]
+
+
+class Skip(Exception):
+    """The agent does not offer this."""
+
+
+class Trial:
+    """One agent being tried."""
+
+    def __init__(self, service, name):
+        self.service, self.name, self.agent = service, name, AGENTS[name]
+        self.editor = None
+        self.session = None
+        self.capabilities = {}
+        self.seconds = None
+
+    def run(self):
+        results = {}
+        for key, _ in STEPS:
+            try:
+                getattr(self, key)()
+                results[key] = "yes"
+            except Skip as why:
+                results[key] = f"not offered: {why}"
+            except (Refused, AssertionError, OSError, KeyError, StopIteration) as error:
+                results[key] = f"failed: {type(error).__name__}: {error}"
+            if key == "open" and results[key] != "yes":
+                break
+        if self.editor:
+            self.editor.close()
+        return results
+
+    def connect(self):
+        self.editor = self.service.editor(self.name)
+        hello = self.editor.initialize()
+        self.capabilities = hello["agentCapabilities"]
+        return hello
+
+    def new(self):
+        params = {"cwd": str(self.service.work), "mcpServers": []}
+        return self.editor.call("session/new", params)["sessionId"]
+
+    def turn(self, text):
+        since = len(self.editor.updates)
+        answer = self.editor.prompt(self.session, text)
+        stop = answer()["stopReason"]
+        return stop, self.editor.chunks(self.session, since)
+
+    def plain_turn(self, marker):
+        """A turn that must simply work."""
+        stop, chunks = self.turn(f"{marker} [lab:stream 3]")
+        assert stop == "end_turn", f"the turn ended with {stop}"
+        said = "".join(chunks)
+        if self.agent.scripted:
+            assert said.split() == ["word0", "word1", "word2"], f"the answer was {said!r}"
+        else:
+            assert said, "there was no answer"
+
+    # The steps.
+
+    def open(self):
+        start = time.monotonic()
+        hello = self.connect()
+        assert hello["protocolVersion"] == 1, hello
+        self.session = self.new()
+        self.seconds = round(time.monotonic() - start, 1)
+
+    def stream(self):
+        self.answer_permissions("allow_once")
+        stop, chunks = self.turn("first things first [lab:stream 20]")
+        assert stop == "end_turn", f"the turn ended with {stop}"
+        said = "".join(chunks)
+        if self.agent.scripted:
+            wanted = [f"word{number}" for number in range(20)]
+            assert said.split() == wanted, f"the answer was {said!r}"
+            assert len(chunks) > 1, "the answer came in one piece"
+        else:
+            assert said, "there was no answer"
+
+    def answer_permissions(self, kind):
+        """A fixed script asks in every turn."""
+        if not self.agent.scripted and self.agent.asks:
+            decide = self.editor.decide
+            self.editor.permissions.put = lambda request: decide(request, kind)
+
+    def take_permissions(self):
+        self.editor.permissions.__dict__.pop("put", None)
+
+    def tool(self, kind):
+        if not self.agent.asks:
+            raise Skip("it has no tools")
+        self.take_permissions()
+        made = self.service.work / f"{self.name}-{kind}"
+        answer = self.editor.prompt(self.session, f"make it [lab:run touch {made}]")
+        self.editor.decide(self.editor.permission(), kind)
+        stop = answer()["stopReason"]
+        if self.agent.scripted:
+            assert made.exists() == (kind == "allow_once"), f"{made.name} exists: {made.exists()}"
+        return stop
+
+    def allow(self):
+        stop = self.tool("allow_once")
+        assert stop == "end_turn", f"the turn ended with {stop}"
+
+    def deny(self):
+        # Whether the agent then goes on or ends the turn is its own affair.
+        self.tool("reject_once")
+
+    def cancel(self):
+        if not self.agent.slow:
+            raise Skip("its turns end at once")
+        since = len(self.editor.updates)
+        answer = self.editor.prompt(self.session, "take your time [lab:slow]")
+        self.editor.wait_until(lambda: self.editor.chunks(self.session, since), "the first chunk")
+        self.editor.notify("session/cancel", {"sessionId": self.session})
+        stop = answer()["stopReason"]
+        assert stop == "cancelled", f"the turn ended with {stop}"
+        self.answer_permissions("allow_once")
+        self.plain_turn("after the cancel")
+
+    def cancel_ask(self):
+        if not self.agent.asks:
+            raise Skip("it has no tools")
+        self.take_permissions()
+        made = self.service.work / f"{self.name}-cancelled"
+        answer = self.editor.prompt(self.session, f"make it [lab:run touch {made}]")
+        self.editor.permission()
+        self.editor.notify("session/cancel", {"sessionId": self.session})
+        stop = answer()["stopReason"]
+        assert stop == "cancelled", f"the turn ended with {stop}"
+        assert not made.exists(), "the command ran all the same"
+        self.answer_permissions("allow_once")
+        self.plain_turn("after the second cancel")
+
+    def close(self):
+        other = self.new()
+        self.editor.call("session/close", {"sessionId": other})
+        try:
+            self.editor.prompt(other, "are you there?")()
+        except Refused:
+            return
+        raise AssertionError("a closed session still answers")
+
+    def reopen(self, method):
+        """Ends the agent's process and opens the session in a new one; what came before the answer."""
+        self.editor.close()
+        self.service.run("agents", "restart", self.name, "--force")
+        self.connect()
+        params = {"sessionId": self.session, "cwd": str(self.service.work), "mcpServers": []}
+        self.editor.call(method, params)
+        return self.editor.chunks(self.session, kind="user_message_chunk")
+
+    def load(self):
+        if not self.capabilities.get("loadSession"):
+            raise Skip("it cannot load sessions")
+        told = "".join(self.reopen("session/load"))
+        assert "first things first" in told, f"the history does not have the first prompt: {told[:200]!r}"
+        self.plain_turn("after the load")
+
+    def resume(self):
+        if (self.capabilities.get("sessionCapabilities") or {}).get("resume") is None:
+            raise Skip("it cannot resume sessions")
+        told = self.reopen("session/resume")
+        assert not told, f"history was told: {told[:3]}"
+        self.plain_turn("after the resume")
+
+
+class Service:
+    """A `conductor serve` of the lab's own."""
+
+    def __init__(self, conductor, directory, agents):
+        self.conductor, self.directory = conductor, directory
+        self.work = directory / "work"
+        self.work.mkdir()
+        state = directory / "state"
+        self.env = {key: value for key, value in os.environ.items() if not key.startswith("CONDUCTOR_")}
+        self.env |= {"CONDUCTOR_STATE_DIR": str(state), "HOME": str(directory)}
+        config = directory / "agents.toml"
+        config.write_text(toml({"roots": [str(self.work)], "agents": agents}))
+        self.log = directory / "serve.log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [conductor, "serve", "--config", config, "--listen", "127.0.0.1:0"],
+                env=self.env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        until = time.monotonic() + 10
+        while not (state / "endpoint").exists():
+            if self.process.poll() is not None or time.monotonic() > until:
+                sys.exit(f"lab: the service does not start:\n{self.log.read_text()}")
+            time.sleep(0.02)
+
+    def editor(self, name):
+        return Editor([self.conductor, "connect", "--agent", name], self.env)
+
+    def run(self, *args):
+        subprocess.run([self.conductor, *args], env=self.env, check=True, stdout=subprocess.DEVNULL)
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(30)
+
+
+def toml(table, path=()):
+    """A table as TOML; JSON's strings, lists and numbers are TOML's too."""
+    plain = {key: value for key, value in table.items() if not isinstance(value, dict)}
+    lines = [f"[{'.'.join(path)}]"] if path else []
+    lines += [f"{key} = {json.dumps(value)}" for key, value in plain.items()]
+    text = "\n".join(lines) + "\n"
+    return text + "".join(toml(value, (*path, key)) for key, value in table.items() if isinstance(value, dict))
+
+
+def mark(result):
+    return "✓" if result == "yes" else "–" if result.startswith("not offered") else "✗"
+
+
+def markdown(results):
+    head = ["agent", "version", *(heading for _, heading in STEPS)]
+    rows = [head, ["---"] * 2 + [":-:"] * len(STEPS)]
+    for name, result in results.items():
+        agent = AGENTS[name]
+        title = f"{agent.title} ({agent.note})" if agent.note else agent.title
+        rows.append([title, agent.version, *(mark(result["steps"].get(key, "failed")) for key, _ in STEPS)])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def put_into(readme, table):
+    """Replaces what lies between the lab's two marks."""
+    begin, end = "<!-- lab: begin -->\n", "<!-- lab: end -->\n"
+    text = readme.read_text()
+    before, _, rest = text.partition(begin)
+    _, found, after = rest.partition(end)
+    if not found:
+        sys.exit(f"lab: {readme} lacks the lines {begin.strip()} and {end.strip()}")
+    readme.write_text(before + begin + table + end + after)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    top = Path(__file__).resolve().parents[2]
+    parser.add_argument("--root", type=Path, default=top / "target/lab", help="where agents are installed")
+    parser.add_argument("--conductor", type=Path, default=top / "target/debug/conductor")
+    parser.add_argument("--json", action="store_true", help="print every result with its reason")
+    parser.add_argument("--readme", type=Path, metavar="FILE", help="put the table into FILE too")
+    parser.add_argument("agents", nargs="*", metavar="AGENT", help=f"some of {', '.join(AGENTS)}; default: all")
+    given = parser.parse_args()
+    unknown = set(given.agents) - set(AGENTS)
+    if unknown:
+        parser.error(f"no agent {', '.join(sorted(unknown))}; there are {', '.join(AGENTS)}")
+    names = given.agents or list(AGENTS)
+    installer = Installer(given.root.resolve())
+    results = {}
+    for name in names:
+        try:
+            installer.install(name)
+        except (OSError, subprocess.CalledProcessError) as error:
+            results[name] = {"steps": {"open": f"failed: cannot be installed: {error}"}}
+    address = model.start()
+    with tempfile.TemporaryDirectory(prefix="conductor-lab-") as directory:
+        tables = {name: installer.table(name, address) for name in names if name not in results}
+        service = Service(given.conductor, Path(directory), tables)
+        for name in tables:
+            print(f"lab: trying {name}", file=sys.stderr, flush=True)
+            trial = Trial(service, name)
+            results[name] = {"steps": trial.run(), "opened_after_s": trial.seconds}
+        ended = service.stop()
+        log = service.log.read_text(errors="replace")
+    results = {name: {"version": AGENTS[name].version, **results[name]} for name in names}
+    failed = [(name, key, why) for name in names for key, why in results[name]["steps"].items() if why.startswith("failed")]
+    if given.json:
+        print(json.dumps({"agents": results, "failed": len(failed)}, indent=2))
+    else:
+        print(markdown(results))
+    if given.readme and not failed:
+        put_into(given.readme, markdown(results))
+    for name, key, why in failed:
+        print(f"lab: {name}: {key}: {why}", file=sys.stderr)
+    if ended != 0:
+        print(f"lab: the service ended with {ended}", file=sys.stderr)
+    if failed or ended != 0:
+        print(f"lab: end of the service's log:\n{log[-3000:]}", file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -30,7 +30,7 @@ const MAX_QUESTIONS: usize = 64;
 
 /// Some agents report what a turn took just after its end. For so long they
 /// are listened to, where somebody wants to know.
-const AFTERTHOUGHTS: Duration = Duration::from_millis(50);
+const AFTERTHOUGHTS: Duration = Duration::from_millis(100);
 
 /// What the first Ctrl-C says.
 const CANCELLING: &str = "cancelling the turn; Ctrl-C again leaves at once";

@@ -55,7 +55,8 @@ impl Usage {
         }
         if let Some(amount) = self.context["cost"]["amount"].as_f64() {
             let currency = self.context["cost"]["currency"].as_str().unwrap_or_default();
-            let digits = if amount.abs() < 1.0 { 4 } else { 2 };
+            // Small amounts are all that is there to see, and nothing is nothing.
+            let digits = if amount != 0.0 && amount.abs() < 1.0 { 4 } else { 2 };
             parts.push(format!("{amount:.digits$} {}", escape(currency.as_bytes(), 10)).trim().to_string());
         }
         parts.join(" · ")

@@ -1,9 +1,10 @@
 //! `conductor prompt --json`: what machines see.
 
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::hostile;
-use crate::service::{Done, Service};
+use crate::service::{Done, Service, finish, read_until, signal};
 
 /// The events of a run; each is one line.
 fn events(done: &Done) -> Vec<Value> {
@@ -88,6 +89,18 @@ fn what_goes_wrong_is_an_event_too() {
     );
     let unknown = service.run(&["prompt", "--json", "--agent", "nobody", "x"]);
     assert_eq!((unknown.code, kinds(&events(&unknown))), (Some(1), vec!["error"]));
+}
+
+#[test]
+fn an_interrupted_turn_has_its_end_too() {
+    let service = Service::start();
+    let mut prompt = service.spawn(&["prompt", "--json", "slow 30"]);
+    read_until(prompt.stdout.as_mut().unwrap(), "second 1 of 30");
+    signal(&prompt, Signal::SIGINT);
+    let done = finish(prompt, "");
+    assert_eq!(done.code, Some(130));
+    let last: Value = serde_json::from_str(done.stdout.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["event"], &last["stop_reason"]), (&"end".into(), &"cancelled".into()));
 }
 
 #[test]

@@ -114,12 +114,13 @@ fn the_end_says_what_it_took_and_how_to_go_on() {
     let lines: Vec<&str> = shown.lines().collect();
     let [.., usage, go_on] = lines.as_slice() else { panic!("{shown}") };
     assert!(usage.contains(" ms · context ") || usage.contains(" s · context "), "{usage}");
-    assert!(usage.ends_with(" · 0.0000 USD"), "{usage}");
+    assert!(usage.ends_with(" · 0.00 USD"), "{usage}");
     let id = go_on.strip_prefix("to go on: conductor prompt --session ").unwrap().trim_end_matches(" …");
     let done = service.run(&["prompt", "--session", id, "stream 1"]);
     assert_eq!((done.code, &*done.stdout), (Some(0), "chunk 1 of 1\n"), "{done:?}");
     // Some agents tell it just after the end.
-    let late = r#"stop end_turn; update '{"sessionUpdate":"usage_update","used":7,"size":9}'"#;
+    let late = r#"say '{"jsonrpc":"2.0","id":'"$id"',"result":{"stopReason":"end_turn"}}
+{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"usage_update","used":7,"size":9}}}'"#;
     assert!(odd(late, false).contains(" · context 7 of 9\n"));
     // An agent that cannot go on is not said to.
     assert!(!odd("stop end_turn", false).contains("to go on"));

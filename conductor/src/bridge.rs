@@ -106,7 +106,7 @@ async fn relay(
     tunnel: Tunnel,
     client: &Client,
 ) -> Result<(), Unreachable> {
-    let Tunnel { outgoing, incoming } = tunnel;
+    let Tunnel { outgoing, incoming, .. } = tunnel;
     let open = RefCell::new(InFlight::default());
     // Weak, so that the end of the editor's input closes the tunnel.
     let acks = outgoing.downgrade();

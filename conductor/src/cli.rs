@@ -4,6 +4,7 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
 
 /// The top level.
 #[derive(Debug, Parser)]
@@ -31,7 +32,8 @@ pub struct Global {
     pub state_dir: Option<PathBuf>,
 }
 
-/// Every sub-command.
+/// Every sub-command, except `guard`: that one is the service's own affair, and
+/// `main` looks for it before anything else is parsed.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the service
@@ -44,9 +46,25 @@ pub enum Command {
     Agents(AgentsArgs),
     /// The built-in scripted agent, which needs no model (ACP on stdin and stdout)
     DemoAgent,
-    /// Run a command so that nothing it starts outlives it (used by the service itself)
-    #[command(hide = true)]
-    Guard(GuardArgs),
+    /// Check the configuration, the state directory, the agents and the system
+    Doctor(DoctorArgs),
+    /// Print the completions for a shell
+    #[command(
+        after_help = "bash:  conductor completions bash > ~/.local/share/bash-completion/completions/conductor\n\
+        zsh:   conductor completions zsh > a directory of your $fpath, as _conductor\n\
+        fish:  conductor completions fish > ~/.config/fish/completions/conductor.fish"
+    )]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the manual page, or write those of all sub-commands
+    #[command(after_help = "To read it at once:  conductor man | man -l -")]
+    Man {
+        /// Write a page for each sub-command, too, into this directory
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+    },
 }
 
 /// How to run the service.
@@ -104,6 +122,13 @@ pub struct ConnectArgs {
 
 /// What to prompt.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "The answer goes to stdout, everything else to stderr. On a terminal, Markdown is rendered\n\
+    and thoughts are shown; NO_COLOR=1 turns that off. With --json, stdout has one JSON object\n\
+    per line: its \"event\" is session, text, thought, tool, plan, permission, usage, notice,\n\
+    update, end or error, and \"raw\" is what the agent sent.\n\
+    Exit codes: 0 the turn ended, 1 it failed, 2 command line, 3 cut short, 130 cancelled."
+)]
 pub struct PromptArgs {
     /// The prompt; `-` reads it from stdin
     pub text: String,
@@ -116,6 +141,12 @@ pub struct PromptArgs {
     /// Directory the agent works in [default: the current one]
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
+    /// Continue this session, with its agent and in its directory
+    #[arg(long, value_name = "ID", conflicts_with = "agent")]
+    pub session: Option<String>,
+    /// Print one JSON object per event, for machines
+    #[arg(long)]
+    pub json: bool,
     /// Allow every permission the agent asks for, once each
     #[arg(long, conflicts_with = "deny")]
     pub allow: bool,
@@ -170,7 +201,31 @@ pub enum AgentsAction {
     },
 }
 
-/// How to guard a command.
+/// What to check.
+#[derive(Debug, Args)]
+#[command(after_help = "✓ fine   ✗ broken, with what to do   · for information\n\
+    Exit codes: 0 nothing that is needed is broken, 1 something is, 2 command line.\n\
+    Needs no running service. Each agent that is installed is started once, and ended again.")]
+pub struct DoctorArgs {
+    /// Configuration file [default: the one that `serve` would use]
+    #[arg(long, value_name = "FILE", env = "CONDUCTOR_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Where the service is.
+    #[command(flatten)]
+    pub endpoint: EndpointArgs,
+    /// Check only these agents; they are then needed (may be given several times)
+    #[arg(long, value_name = "NAME")]
+    pub agent: Vec<String>,
+    /// Open a session with each agent, too, to show its models and modes; it may need a login
+    #[arg(long)]
+    pub sessions: bool,
+    /// Print JSON, for machines
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How to run a command so that nothing it starts outlives it. Used by the
+/// service itself.
 #[derive(Debug, Args)]
 pub struct GuardArgs {
     /// Directory to run it in

@@ -117,16 +117,18 @@ impl Client {
         let answer =
             acp.connect(ReceiverStream::new(queued)).await.map_err(|status| self.explain(&status))?;
         let mut incoming = answer.into_inner();
-        match incoming.message().await.map_err(|status| self.explain(&status))? {
-            Some(ConnectResponse { kind: Some(connect_response::Kind::Welcome(_)) }) => {}
+        let server_version = match incoming.message().await.map_err(|status| self.explain(&status))? {
+            Some(ConnectResponse { kind: Some(connect_response::Kind::Welcome(welcome)) }) => {
+                welcome.server_version
+            }
             _ => {
                 return Err(Unreachable::new(format!(
                     "{} does not speak the conductor's protocol",
                     self.endpoint
                 )));
             }
-        }
-        Ok(Tunnel { outgoing, incoming })
+        };
+        Ok(Tunnel { outgoing, incoming, server_version })
     }
 
     /// The service's agents.
@@ -166,6 +168,8 @@ pub struct Tunnel {
     pub outgoing: mpsc::Sender<ConnectRequest>,
     /// What comes from it.
     pub incoming: Streaming<ConnectResponse>,
+    /// Which conductor it leads to.
+    pub server_version: String,
 }
 
 fn find(global: &Global, endpoint: &EndpointArgs) -> Result<(String, Token), Unreachable> {

@@ -29,6 +29,8 @@ fn main() -> ExitCode {
         Command::Prompt(args) => commands::prompt::run(&global, &args),
         Command::Agents(args) => commands::agents::run(&global, &args),
         Command::DemoAgent => demo::run(),
-        Command::Guard(args) => guard::run(args),
+        Command::Doctor(args) => commands::doctor::run(&global, &args),
+        Command::Completions { shell } => commands::pages::completions(shell),
+        Command::Man { dir } => commands::pages::man(dir.as_deref()),
     }
 }

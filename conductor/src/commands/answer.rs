@@ -1,11 +1,15 @@
-//! The agent's answer on stdout: its text, all of it, and nothing else.
+//! The agent's answer on stdout: its text, all of it, and nothing else. On a
+//! terminal with colours it is rendered; anywhere else it stays as it is.
 
 use std::io;
 
 use serde_json::Value;
 use tokio::io::{AsyncWriteExt as _, Stdout};
 
-use super::terminal::clean;
+use super::{
+    markdown::Markdown,
+    terminal::{Style, clean},
+};
 
 /// Text is written at the latest when so much of it waits.
 const ENOUGH: usize = 64 << 10;
@@ -19,7 +23,14 @@ pub(super) struct Answer {
 
 impl Answer {
     pub(super) fn new() -> Self {
-        Self { out: tokio::io::stdout(), text: Text::default() }
+        let markdown = Style::of(&std::io::stdout()).can_dim().then(Markdown::default);
+        Self { out: tokio::io::stdout(), text: Text { markdown, ..Text::default() } }
+    }
+
+    /// Takes a line for a machine, instead of text for people.
+    pub(super) fn line(&mut self, line: &str) {
+        self.text.waiting.push_str(line);
+        self.text.waiting.push('\n');
     }
 
     /// Takes a piece of the answer.
@@ -35,6 +46,13 @@ impl Answer {
     /// Whether text should be written before more is taken.
     pub(super) fn is_full(&self) -> bool {
         self.text.waiting.len() >= ENOUGH
+    }
+
+    /// Shows also what waits to be understood.
+    pub(super) fn settle(&mut self) {
+        if let Some(markdown) = &mut self.text.markdown {
+            self.text.waiting.push_str(&markdown.settle());
+        }
     }
 
     /// Somebody else is about to write to the same screen: whether the cursor
@@ -64,6 +82,7 @@ impl Answer {
 #[derive(Debug, Default)]
 struct Text {
     waiting: String,
+    markdown: Option<Markdown>,
     /// Whether the text itself has an unfinished line.
     is_within_line: bool,
     /// Whether a screen has one, where others write, too.
@@ -83,7 +102,12 @@ impl Text {
         if let Some(message) = message {
             self.message = Some(message.clone());
         }
-        self.waiting.push_str(&clean(text));
+        // Clean first: what the renderer adds are the only escapes.
+        let text = clean(text);
+        match &mut self.markdown {
+            Some(markdown) => self.waiting.push_str(&markdown.add(&text)),
+            None => self.waiting.push_str(&text),
+        }
         if let Some(last) = text.chars().last() {
             self.is_within_line = last != '\n';
             self.cursor_within_line = self.is_within_line;
@@ -91,6 +115,9 @@ impl Text {
     }
 
     fn end_line(&mut self) {
+        if let Some(markdown) = &mut self.markdown {
+            self.waiting.push_str(&markdown.end());
+        }
         if std::mem::take(&mut self.is_within_line) {
             self.waiting.push('\n');
             self.cursor_within_line = false;
@@ -114,6 +141,20 @@ mod tests {
         text.end_line();
         text.end_line();
         assert_eq!(text.waiting, "abc\nd\ne\n");
+    }
+
+    #[test]
+    fn rendered_text_is_cleaned_first() {
+        let mut text = Text { markdown: Some(Markdown::default()), ..Text::default() };
+        text.add(
+            "**a\u{1b}[2J** [l\u{1b}](u\u{7}) `\u{9b}`\n```\u{1b}\n\u{1b}]0;x\u{7}\n```\n# \u{1b}c\n",
+            None,
+        );
+        text.end_line();
+        let own = ["\x1b[0m", "\x1b[1m", "\x1b[1;4m", "\x1b[2m", "\x1b[4m", "\x1b[36m"];
+        let bare = own.iter().fold(text.waiting, |text, escape| text.replace(escape, ""));
+        assert!(!bare.contains(|c: char| c.is_control() && c != '\n'), "{bare:?}");
+        assert!(bare.starts_with("a\\u{1b}[2J l\\u{1b} (u\\u{7}) \\u{9b}\n"), "{bare}");
     }
 
     #[test]

@@ -30,6 +30,9 @@ pub(super) enum Failure {
     /// The other side answered with an error.
     #[error("{0}")]
     Answered(String),
+    /// The other side does not have this method.
+    #[error("{0}")]
+    NotOffered(String),
     /// There is no other side any more.
     #[error(transparent)]
     Lost(#[from] Unreachable),
@@ -60,7 +63,7 @@ pub(super) struct Conversation {
 
 impl Conversation {
     pub(super) fn new(client: Client, tunnel: Tunnel) -> Self {
-        let Tunnel { outgoing, incoming } = tunnel;
+        let Tunnel { outgoing, incoming, .. } = tunnel;
         Self { outgoing, incoming, client, unread: Bytes::new(), requests: 0, sent: 0, acked: 0 }
     }
 
@@ -191,12 +194,12 @@ fn understand(frame: &Frame) -> Option<Heard> {
 /// An error in words. Its data often holds the only useful part, so it is
 /// shown, too.
 fn explain(error: &Value) -> Failure {
-    let code = error["code"].as_i64().unwrap_or_default();
+    let number = error["code"].as_i64().unwrap_or_default();
     let mut text = match error["message"].as_str() {
         Some(message) if !message.is_empty() => message.to_string(),
-        _ => format!("the agent answered with error {code} and no message"),
+        _ => format!("the agent answered with error {number} and no message"),
     };
-    if code == AUTH_REQUIRED {
+    if number == AUTH_REQUIRED {
         text.push_str(
             "\nThe agent wants a login; log in with the agent's own program on the service's host.",
         );
@@ -209,7 +212,7 @@ fn explain(error: &Value) -> Failure {
     if !data.is_empty() {
         text.push_str(&format!("\ndetails: {}", frame::escape(data.as_bytes(), SHOWN_DATA)));
     }
-    Failure::Answered(text)
+    if number == code::METHOD_NOT_FOUND { Failure::NotOffered(text) } else { Failure::Answered(text) }
 }
 
 /// ACP's code for an agent that nobody is logged in to.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::{notes::Call, terminal::Style};
+use super::{terminal::Style, tool::Call};
 use crate::{acp, frame::escape};
 
 /// How much of an option's name is shown.
@@ -35,7 +35,10 @@ struct Choice {
 pub(super) struct Question {
     /// The request that must be answered.
     pub(super) id: Bytes,
-    call: Call,
+    /// What it asked.
+    pub(super) params: Value,
+    /// What it is about.
+    pub(super) call: Call,
     choices: Vec<Choice>,
 }
 
@@ -58,7 +61,8 @@ impl Question {
                 kind: option["kind"].as_str().unwrap_or_default().to_string(),
             })
         };
-        Self { id, call, choices: offered.iter().filter_map(choice).collect() }
+        let choices = offered.iter().filter_map(choice).collect();
+        Self { id, params: params.clone(), call, choices }
     }
 
     /// Decides without asking anybody; `None` if somebody is to be asked.
@@ -100,6 +104,8 @@ impl Question {
         if !self.call.input().is_empty() {
             text.push_str(&format!("  input: {}\n", self.call.input()));
         }
+        // Whoever decides about a change wants to see it.
+        text.push_str(self.call.details());
         for (number, choice) in (1..).zip(&self.choices) {
             // The name is the agent's own word; the kind is what it means.
             let name = escape(choice.name.as_bytes(), SHOWN_NAME);
@@ -151,7 +157,7 @@ fn kind(choice: &Choice) -> &'static str {
 #[allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 mod tests {
     use super::*;
-    use crate::commands::notes::Calls;
+    use crate::commands::tool::Calls;
 
     fn question(kinds: &[&str]) -> Question {
         let options: Vec<_> = kinds

@@ -2,24 +2,21 @@
 //! everything else on stderr.
 
 use std::{
-    io::{IsTerminal as _, Read as _, stderr, stdin},
-    path::{Path, PathBuf},
+    io::{IsTerminal as _, Read as _, Write as _, stderr, stdin, stdout},
     process::ExitCode,
 };
 
-use serde_json::json;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::{
-    conversation::{Conversation, Failure},
+    events,
+    opening::{Opened, open},
     permission::Stance,
     terminal::clean,
     turn::{End, Turn},
 };
 use crate::{
-    acp::PROTOCOL_VERSION,
     cli::{Global, PromptArgs},
-    client::Client,
     frame::{MAX_FRAME, escape},
 };
 
@@ -123,66 +120,36 @@ async fn interruptible(global: &Global, args: &PromptArgs, text: &str) -> End {
         opened = open(global, args) => opened,
         _ = first.recv() => return End::Interrupted,
     };
-    let (mut conversation, session) = match opened {
+    let mut opened = match opened {
         Ok(opened) => opened,
-        Err(failure) => return End::Failed(failure.to_string()),
+        Err(failure) => return not_begun(failure.to_string(), args.json),
     };
     let leave = async {
         second.recv().await;
         second.recv().await;
     };
+    let converse = async {
+        match Turn::begin(&mut opened, &mut first, stance(args), args.json, text).await {
+            Ok(turn) => turn.run().await,
+            Err(failure) => not_begun(failure.to_string(), args.json),
+        }
+    };
     let end = tokio::select! {
-        end = converse(&mut conversation, &mut first, stance(args), session, text) => end,
+        end = converse => end,
         () = leave => return End::Interrupted,
     };
+    let Opened { conversation, .. } = opened;
     conversation.close().await;
     end
 }
 
-async fn converse(
-    conversation: &mut Conversation,
-    interrupts: &mut Signal,
-    stance: Stance,
-    session: String,
-    text: &str,
-) -> End {
-    match Turn::begin(conversation, interrupts, stance, session, text).await {
-        Ok(turn) => turn.run().await,
-        Err(failure) => End::Failed(failure.to_string()),
+/// There was no turn; a machine is told so, too.
+fn not_begun(message: String, json: bool) -> End {
+    if json {
+        // Nobody reading it will see the exit code.
+        writeln!(stdout(), "{}", events::error(&message)).ok();
     }
-}
-
-/// Connects and opens a session; gives its id.
-async fn open(global: &Global, args: &PromptArgs) -> Result<(Conversation, String), Failure> {
-    let cwd = directory(args.cwd.as_ref()).map_err(Failure::Answered)?;
-    let client = Client::connect(global, &args.endpoint).await?;
-    let tunnel = client.tunnel(&args.choice, "conductor-prompt", Path::new(&cwd)).await?;
-    let mut conversation = Conversation::new(client, tunnel);
-    let hello = json!({
-        "protocolVersion": PROTOCOL_VERSION,
-        "clientCapabilities": { "fs": { "readTextFile": false, "writeTextFile": false }, "terminal": false },
-        "clientInfo": { "name": "conductor-prompt", "version": env!("CARGO_PKG_VERSION") },
-    });
-    conversation.ask("initialize", &hello).await?;
-    let opened = conversation.ask("session/new", &json!({ "cwd": cwd, "mcpServers": [] })).await?;
-    match opened["sessionId"].as_str() {
-        Some(session) => Ok((conversation, session.to_string())),
-        None => Err(Failure::Answered("the service opened a session without an id".into())),
-    }
-}
-
-/// The directory of the session: absolute, and text, as the protocol wants.
-fn directory(given: Option<&PathBuf>) -> Result<String, String> {
-    let path = match given {
-        Some(path) => {
-            std::path::absolute(path).map_err(|error| format!("--cwd {}: {error}", path.display()))?
-        }
-        None => std::env::current_dir()
-            .map_err(|error| format!("the current directory cannot be used: {error}; name one with --cwd"))?,
-    };
-    path.into_os_string()
-        .into_string()
-        .map_err(|path| format!("the directory `{}` is not text; name another with --cwd", path.display()))
+    End::Failed(message)
 }
 
 fn stance(args: &PromptArgs) -> Stance {

@@ -54,7 +54,8 @@ impl Style {
         self.paint("1", text)
     }
 
-    fn paint<'a>(self, code: &str, text: &'a str) -> Cow<'a, str> {
+    /// Text in the style with this number.
+    pub(super) fn paint<'a>(self, code: &str, text: &'a str) -> Cow<'a, str> {
         if self.colour && !text.is_empty() {
             format!("\x1b[{code}m{text}\x1b[0m").into()
         } else {

@@ -3,24 +3,34 @@
 use std::{
     collections::VecDeque,
     io::{self, IsTerminal as _, stdout},
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tokio::signal::unix::Signal;
+use tokio::{signal::unix::Signal, time::timeout_at};
 
 use super::{
     answer::Answer,
     conversation::{Conversation, Failure, Heard},
-    notes::{Calls, Notes},
+    events,
+    notes::Notes,
+    opening::Opened,
     permission::{Decision, Question, Stance},
+    plan::Plan,
     terminal,
+    tool::Calls,
+    usage::Usage,
 };
 use crate::{acp, frame::escape};
 
 /// How many questions may wait for the one that is being answered; more are
 /// rejected.
 const MAX_QUESTIONS: usize = 64;
+
+/// Some agents report what a turn took just after its end. For so long they
+/// are listened to, where somebody wants to know.
+const AFTERTHOUGHTS: Duration = Duration::from_millis(100);
 
 /// What the first Ctrl-C says.
 const CANCELLING: &str = "cancelling the turn; Ctrl-C again leaves at once";
@@ -41,12 +51,18 @@ pub(super) struct Turn<'a> {
     conversation: &'a mut Conversation,
     interrupts: &'a mut Signal,
     stance: Stance,
-    session: String,
+    session: &'a str,
+    can_continue: bool,
+    /// Whether a machine reads.
+    json: bool,
+    begun: Instant,
     /// Our request whose answer ends the turn.
     prompt: u64,
     answer: Answer,
     notes: Notes,
     calls: Calls,
+    plan: Plan,
+    usage: Usage,
     /// Waiting to be answered; the first one is on the screen.
     questions: VecDeque<Question>,
     interrupted: bool,
@@ -57,25 +73,35 @@ pub(super) struct Turn<'a> {
 impl<'a> Turn<'a> {
     /// Sends the prompt.
     pub(super) async fn begin(
-        conversation: &'a mut Conversation,
+        opened: &'a mut Opened,
         interrupts: &'a mut Signal,
         stance: Stance,
-        session: String,
+        json: bool,
         text: &str,
     ) -> Result<Self, Failure> {
+        let Opened { conversation, session, can_continue } = opened;
         let params = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": text }] });
         let prompt = conversation.request("session/prompt", &params).await?;
-        let notes = Notes::new();
+        let notes = Notes::new(json);
         let shared_screen = notes.style().is_terminal && stdout().is_terminal();
+        let mut answer = Answer::new();
+        if json {
+            answer.line(&events::session(session, *can_continue));
+        }
         Ok(Self {
             conversation,
             interrupts,
             stance,
             session,
+            can_continue: *can_continue,
+            json,
+            begun: Instant::now(),
             prompt,
-            answer: Answer::new(),
+            answer,
+            calls: Calls::new(notes.style()),
             notes,
-            calls: Calls::default(),
+            plan: Plan::default(),
+            usage: Usage::default(),
             questions: VecDeque::new(),
             interrupted: false,
             shared_screen,
@@ -85,11 +111,60 @@ impl<'a> Turn<'a> {
     /// Runs it to its end.
     pub(super) async fn run(mut self) -> End {
         let end = self.events().await;
+        let took = self.begun.elapsed();
+        if matches!(end, End::Stopped(_)) && !self.interrupted {
+            self.listen_on().await;
+        }
         self.notes.end_thought();
+        if self.json {
+            self.answer.line(&match &end {
+                End::Stopped(reason) => events::end(self.session, reason, took, &self.usage),
+                End::Interrupted => events::end(self.session, "cancelled", took, &self.usage),
+                End::Failed(message) => events::error(message),
+            });
+        }
         match (end, self.answer.end().await) {
-            _ if self.interrupted => End::Interrupted,
+            (end, written) if self.interrupted => {
+                if written.is_ok() && !matches!(end, End::Failed(_)) {
+                    self.sum_up(took);
+                }
+                End::Interrupted
+            }
             (End::Stopped(_), Err(error)) => unwritten(&error),
-            (end, _) => end,
+            (end, _) => {
+                if let End::Stopped(_) = &end {
+                    self.sum_up(took);
+                }
+                end
+            }
+        }
+    }
+
+    /// Takes what comes just after the end of the turn.
+    async fn listen_on(&mut self) {
+        if !self.json && !self.notes.style().is_terminal {
+            return;
+        }
+        let until = tokio::time::Instant::now() + AFTERTHOUGHTS;
+        while let Ok(Ok(heard)) = timeout_at(until, self.conversation.next()).await {
+            match heard {
+                Heard::Told { method, params } if method == "session/update" => {
+                    self.update(&params["update"]).await;
+                }
+                Heard::Asked { id, method, .. } => self.conversation.cannot(&id, &method).await,
+                Heard::Answer { .. } | Heard::Told { .. } => {}
+            }
+        }
+    }
+
+    /// What people at a terminal may want to know in the end.
+    fn sum_up(&mut self, took: Duration) {
+        if !self.notes.style().is_terminal {
+            return;
+        }
+        self.notes.note(&self.usage.line(took));
+        if self.can_continue {
+            self.notes.note(&format!("to go on: conductor prompt --session {} …", self.session));
         }
     }
 
@@ -160,7 +235,7 @@ impl<'a> Turn<'a> {
 
     async fn dismiss_questions(&mut self) {
         for question in std::mem::take(&mut self.questions) {
-            self.conversation.answer(&question.id, acp::CANCELLED_PERMISSION).await;
+            self.cancelled(&question, "the turn was cancelled").await;
         }
     }
 
@@ -168,10 +243,13 @@ impl<'a> Turn<'a> {
         match heard {
             Heard::Answer { number, outcome } if number == self.prompt => {
                 return Some(match outcome {
-                    Ok(result) => match result["stopReason"].as_str() {
-                        Some(reason) => End::Stopped(reason.to_string()),
-                        None => End::Failed("the agent ended the turn without saying why".into()),
-                    },
+                    Ok(result) => {
+                        self.usage.ended(&result);
+                        match result["stopReason"].as_str() {
+                            Some(reason) => End::Stopped(reason.to_string()),
+                            None => End::Failed("the agent ended the turn without saying why".into()),
+                        }
+                    }
                     Err(failure) => End::Failed(failure.to_string()),
                 });
             }
@@ -191,6 +269,12 @@ impl<'a> Turn<'a> {
     }
 
     async fn update(&mut self, update: &Value) {
+        if update["sessionUpdate"] == "usage_update" {
+            self.usage.update(update);
+        }
+        if self.json {
+            return self.answer.line(&events::update(update, &mut self.calls));
+        }
         let content = &update["content"];
         match update["sessionUpdate"].as_str() {
             Some("agent_message_chunk") => match content["text"].as_str() {
@@ -210,11 +294,25 @@ impl<'a> Turn<'a> {
             }
             Some(kind @ ("tool_call" | "tool_call_update")) => {
                 if let Some(note) = self.calls.note(update) {
-                    self.note(&note).await;
+                    self.make_room().await;
+                    self.notes.tool(&note);
                 }
                 if kind == "tool_call" {
                     self.answer.pause();
                 }
+            }
+            Some("plan") => {
+                let plan = self.plan.update(update, self.notes.style());
+                if !plan.is_empty() {
+                    self.make_room().await;
+                    self.notes.detail(&plan);
+                }
+            }
+            Some("notice") => {
+                let part = |name: &str| escape(update[name].as_str().unwrap_or_default().as_bytes(), 1000);
+                let (title, more) = (part("title"), part("description"));
+                let colon = if title.is_empty() || more.is_empty() { "" } else { ": " };
+                self.note(&format!("! {title}{colon}{more}")).await;
             }
             None => self.note("· an update of the agent could not be read, and is not shown").await,
             Some(_) => {}
@@ -222,10 +320,13 @@ impl<'a> Turn<'a> {
     }
 
     async fn ask(&mut self, id: Bytes, params: &Value) {
-        let call = self.calls.learn(&params["toolCall"]);
+        let call = match self.stance {
+            Stance::Ask => self.calls.learn_and_show(&params["toolCall"]),
+            _ => self.calls.learn(&params["toolCall"]),
+        };
         let question = Question::new(id, call, params);
         if self.interrupted {
-            return self.conversation.answer(&question.id, acp::CANCELLED_PERMISSION).await;
+            return self.cancelled(&question, "the turn was cancelled").await;
         }
         let decision = if self.questions.len() >= MAX_QUESTIONS {
             Some(question.reject("too many questions wait already"))
@@ -270,7 +371,18 @@ impl<'a> Turn<'a> {
 
     async fn decided(&mut self, question: &Question, decision: &Decision) {
         self.conversation.answer(&question.id, &decision.result).await;
+        if self.json {
+            self.answer.line(&events::permission(question, &decision.result, &decision.note));
+        }
         self.note(&decision.note).await;
+    }
+
+    /// Nobody decides about it any more.
+    async fn cancelled(&mut self, question: &Question, note: &str) {
+        self.conversation.answer(&question.id, acp::CANCELLED_PERMISSION).await;
+        if self.json {
+            self.answer.line(&events::permission(question, acp::CANCELLED_PERMISSION, note));
+        }
     }
 
     /// The agent takes a question back; it still gets its answer.
@@ -279,7 +391,7 @@ impl<'a> Turn<'a> {
             |question: &Question| serde_json::from_slice::<Value>(&question.id).is_ok_and(|own| own == *id);
         let Some(at) = self.questions.iter().position(same) else { return };
         if let Some(question) = self.questions.remove(at) {
-            self.conversation.answer(&question.id, acp::CANCELLED_PERMISSION).await;
+            self.cancelled(&question, "the agent took the question back").await;
         }
         if at == 0 {
             self.notes.print("\n");
@@ -296,6 +408,7 @@ impl<'a> Turn<'a> {
     /// Before stderr speaks: what was said first is shown first, and on one
     /// screen a note begins on a line of its own.
     async fn make_room(&mut self) {
+        self.answer.settle();
         // If it cannot be written, the next attempt says so.
         self.answer.write().await.ok();
         if self.answer.leave_line() && self.shared_screen {

@@ -1,8 +1,13 @@
-//! `conductor prompt` and `conductor agents` against a real service.
+//! The commands for people, as programs: `conductor prompt` and `conductor agents` against a real service, completions and
+//! pages.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod agents;
+mod events;
 mod hostile;
+mod pages;
 mod prompt;
+mod screen;
 mod service;
+mod sessions;
 mod terminal;

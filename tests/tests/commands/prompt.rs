@@ -6,7 +6,7 @@ use std::process::Stdio;
 use nix::sys::signal::Signal;
 
 use crate::agents::wait_for_idle;
-use crate::service::{Service, finish, read_until, run_alone, signal};
+use crate::service::{Service, finish, read_until, run_alone, signal, without_times};
 
 #[test]
 fn stdout_holds_the_answer_and_nothing_else() {
@@ -20,8 +20,8 @@ fn stdout_holds_the_answer_and_nothing_else() {
     let called = service.run(&["prompt", "tool"]);
     assert_eq!(called.stdout, "The tool call is complete; it only pretended.\n");
     assert_eq!(
-        called.stderr,
-        "· Search for \"demo\" (search): pending\n✓ Search for \"demo\" (search): completed\n"
+        without_times(&called.stderr),
+        "· Search for \"demo\" (search): pending\n✓ Search for \"demo\" (search): completed in …\n"
     );
 }
 

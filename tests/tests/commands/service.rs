@@ -134,10 +134,16 @@ fn clean(mut command: Command) -> Command {
     command
 }
 
-/// Runs a command that needs no service.
-pub fn run_alone(args: &[&str], state: &Path) -> Done {
+/// A command that needs no service.
+pub fn alone(args: &[&str], state: &Path) -> Command {
     let mut command = clean(Command::new(conductor()));
     command.args(args).env("CONDUCTOR_STATE_DIR", state);
+    command
+}
+
+/// Runs a command that needs no service.
+pub fn run_alone(args: &[&str], state: &Path) -> Done {
+    let mut command = alone(args, state);
     finish(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap(), "")
 }
 
@@ -201,6 +207,15 @@ pub fn read_until(stream: &mut (impl Read + AsFd), wanted: &str) -> String {
         }
     }
     String::from_utf8(seen).unwrap()
+}
+
+/// The text with `…` for how long things took.
+pub fn without_times(text: &str) -> String {
+    let line = |line: &str| match line.rsplit_once(" in ") {
+        Some((what, time)) if time.ends_with("ms") || time.ends_with(" s") => format!("{what} in …\n"),
+        _ => format!("{line}\n"),
+    };
+    text.lines().map(line).collect()
 }
 
 pub fn signal(child: &Child, signal: Signal) {

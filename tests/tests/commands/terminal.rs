@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 
 use crate::agents::wait_for_idle;
 use crate::hostile;
-use crate::service::{Service, finish, read_until, signal};
+use crate::service::{Service, finish, read_until, signal, without_times};
 
 /// Starts a command whose stdin and stderr are a terminal; stdout is a pipe.
 fn on_terminal(service: &Service, args: &[&str], colour: bool) -> (Child, File) {
@@ -111,6 +111,32 @@ fn a_question_can_be_taken_back_and_the_next_one_waits() {
 }
 
 #[test]
+fn whoever_decides_about_a_change_sees_it_once_and_harmlessly() {
+    let ask = r#"prompt=$id
+        diff='"content":[{"type":"diff","path":"/p/\u001b[2Ja","oldText":"one\u001b[2J\n","newText":"two\u0007\n"}]'
+        update '{"sessionUpdate":"tool_call","toolCallId":"1","title":"Edit",'"$diff"'}'
+        say '{"jsonrpc":"2.0","id":9,"method":"session/request_permission","params":{"sessionId":"s","toolCall":{"toolCallId":"1"},"options":[{"optionId":"yes","name":"Yes","kind":"allow_once"}]}}'
+        IFS= read -r answer; id=$prompt
+        update '{"sessionUpdate":"tool_call_update","toolCallId":"1","status":"completed"}'
+        chunk done; stop end_turn"#;
+    let (service, _directory) = hostile::service(ask);
+    let (child, mut terminal) = on_terminal(&service, &["prompt", "--agent", "odd", "go"], false);
+    let shown = read_until(&mut terminal, "Enter alone rejects: ").replace("\r\n", "\n");
+    assert!(
+        shown.contains(
+            "permission: Edit (other)\n    /p/\\u{1b}[2Ja (+1 −1)\n    @@ -1,1 +1,1 @@\n    -one\\u{1b}[2J\n    +two\\u{7}\n  1) Yes"
+        ),
+        "{shown}"
+    );
+    terminal.write_all(b"1\n").unwrap();
+    let after = read_until(&mut terminal, "Edit (other): completed");
+    let done = finish(child, "");
+    assert_eq!(done.stdout, "done\n");
+    assert!(!after.contains("@@"), "{after}");
+    assert!(!(shown + &after).contains('\x1b'));
+}
+
+#[test]
 fn watching_draws_over_what_was_drawn() {
     let service = Service::start();
     let OpenptyResult { master, slave } = openpty(None, None).unwrap();
@@ -142,6 +168,9 @@ fn on_one_screen_a_note_begins_on_a_line_of_its_own() {
     command.env("NO_COLOR", "1").stdin(Stdio::null());
     let mut child = command.stdout(slave.try_clone().unwrap()).stderr(slave).spawn().unwrap();
     let shown = read_until(&mut terminal, "done\r\n").replace("\r\n", "\n");
-    assert_eq!(shown, "Looking\n· Look (other): pending\n✓ Look (other): completed\n\ndone\n");
+    assert_eq!(
+        without_times(&shown),
+        "Looking\n· Look (other): pending\n✓ Look (other): completed in …\n\ndone\n"
+    );
     assert!(child.wait().unwrap().success());
 }

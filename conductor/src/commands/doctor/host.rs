@@ -1,0 +1,204 @@
+//! The configuration, the state directory and the service on this host.
+
+use std::{
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use nix::unistd::geteuid;
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::report::{Check, Verdict};
+use crate::{
+    cli::{ChoiceArgs, EndpointArgs, Global},
+    client::{Client, Unreachable},
+    config::{Config, Loaded},
+    state::{StateDir, StateError},
+};
+
+/// How long the service may take to answer.
+const SERVICE_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// The configuration that `serve` would use, and what is to be said about it.
+pub(super) fn config(explicit: Option<&Path>) -> (Option<Config>, Vec<Check>) {
+    let Loaded { config, file } = match Config::load(explicit, std::env::vars_os()) {
+        Ok(loaded) => loaded,
+        Err(refused) => {
+            let check =
+                Check::new("config", "file", Verdict::Broken, format!("{}: {}", refused.place, refused.what));
+            return (None, vec![check.remedy(refused.hint)]);
+        }
+    };
+    let found = match &file {
+        Some(file) => Check::new("config", "file", Verdict::Fine, file.display().to_string()),
+        None => Check::new("config", "file", Verdict::Fine, "none, so the built-in defaults are used"),
+    };
+    let listen = Check::new("config", "listen", Verdict::Fine, config.service.listen.to_string());
+    let checks = vec![found.data(json!({ "path": file })), roots(&config.roots), listen];
+    (Some(config), checks)
+}
+
+fn roots(roots: &[PathBuf]) -> Check {
+    let (there, missing): (Vec<&PathBuf>, Vec<_>) = roots.iter().partition(|root| root.is_dir());
+    let list = |paths: &[&PathBuf]| {
+        paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+    };
+    let verdict = match (there.is_empty(), missing.is_empty()) {
+        (true, _) => Verdict::Broken,
+        (false, true) => Verdict::Fine,
+        (false, false) => Verdict::Info,
+    };
+    let mut detail = list(&there);
+    if !missing.is_empty() {
+        let comma = if there.is_empty() { "" } else { "; " };
+        detail.push_str(&format!("{comma}not there: {}", list(&missing)));
+    }
+    let check = Check::new("config", "roots", verdict, detail).data(json!({ "roots": roots }));
+    if missing.is_empty() {
+        return check;
+    }
+    check.remedy("make the directory, or name others in `roots`: sessions work beneath them only")
+}
+
+/// The state directory, unless there is no place for it, and what is to be
+/// said about it.
+pub(super) fn state(global: &Global) -> (Option<StateDir>, Vec<Check>) {
+    let state = match StateDir::resolve(global.state_dir.clone(), std::env::var_os) {
+        Ok(state) => state,
+        Err(error) => return (None, vec![broken("directory", &error)]),
+    };
+    let path = state.path().display().to_string();
+    let check = |verdict, detail: String| Check::new("state", "directory", verdict, detail);
+    let directory = match fs::metadata(state.path()) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            check(Verdict::Info, format!("{path}, not there yet; `conductor serve` makes it"))
+        }
+        Err(error) => check(Verdict::Broken, format!("{path} cannot be looked at: {error}"))
+            .remedy("check the permissions of the directories above it, or name another with --state-dir"),
+        Ok(found) if !found.is_dir() => check(Verdict::Broken, format!("{path} is not a directory"))
+            .remedy("move it away, or name another with --state-dir"),
+        Ok(found) if found.uid() != geteuid().as_raw() => {
+            check(Verdict::Broken, format!("{path} belongs to another user (uid {})", found.uid()))
+                .remedy("run the conductor as that user, or name another with --state-dir")
+        }
+        Ok(found) if found.mode() & 0o022 != 0 => {
+            let mode = found.mode() & 0o7777;
+            check(Verdict::Broken, format!("{path}: other users may write to it (mode {mode:04o})"))
+                .remedy(format!("take that right away: chmod go-w {path}"))
+        }
+        Ok(found) => check(Verdict::Fine, format!("{path} (mode {:04o})", found.mode() & 0o7777)),
+    };
+    let token = match state.read_token() {
+        Ok(_) => Check::new("state", "token", Verdict::Fine, "there, and readable by you alone"),
+        Err(StateError::NotRunning { .. }) => {
+            Check::new("state", "token", Verdict::Info, "none yet; `conductor serve` makes one")
+        }
+        Err(error) => broken("token", &error),
+    };
+    (Some(state), vec![directory, token])
+}
+
+fn broken(name: &str, error: &StateError) -> Check {
+    let text = error.to_string();
+    // Their last part is what to do.
+    let (what, remedy) = text.split_once("; ").unwrap_or((&text, ""));
+    Check::new("state", name, Verdict::Broken, what).remedy(remedy)
+}
+
+/// Whether a service runs, and can be used.
+pub(super) async fn service(global: &Global, endpoint: &EndpointArgs, state: &StateDir) -> Check {
+    let check = |verdict, detail: String| Check::new("service", "running", verdict, detail);
+    let named = endpoint.endpoint.is_some();
+    let holder = holder(state);
+    if !named && let Err(StateError::NotRunning { .. }) = state.read_endpoint() {
+        return match holder {
+            Some(pid) => {
+                check(Verdict::Info, format!("pid {pid} holds the state directory, and is not ready"))
+                    .remedy("it is starting or stopping; look again, and see its log")
+            }
+            None => check(Verdict::Info, "no".into()).remedy("start it with `conductor serve`"),
+        };
+    }
+    let asked = timeout(SERVICE_TIMEOUT, greet(global, endpoint)).await;
+    let late = || Err(Unreachable { message: format!("it does not answer within {SERVICE_TIMEOUT:?}") });
+    match asked.unwrap_or_else(|_| late()) {
+        Ok((endpoint, version)) => {
+            let pid = holder.filter(|_| !named);
+            let shown = pid.map(|pid| format!(", pid {pid}")).unwrap_or_default();
+            let data = json!({ "endpoint": endpoint, "version": version, "pid": pid });
+            let found = check(Verdict::Fine, format!("version {version} at {endpoint}{shown}")).data(data);
+            if version == env!("CARGO_PKG_VERSION") {
+                return found;
+            }
+            let own = env!("CARGO_PKG_VERSION");
+            Check { verdict: Verdict::Info, ..found }
+                .remedy(format!("this program is version {own}; restart the service with the same one"))
+        }
+        // What a killed service left behind harms nobody.
+        Err(_) if !named && holder.is_none() => {
+            check(Verdict::Info, "no; the last one did not stop in good order".into())
+                .remedy("start it with `conductor serve`")
+        }
+        Err(unreachable) => {
+            let (what, remedy) = unreachable.message.split_once("; ").unwrap_or((
+                &unreachable.message,
+                "see the service's log; --endpoint and CONDUCTOR_TOKEN must belong to the same service",
+            ));
+            check(Verdict::Broken, what.to_string()).remedy(remedy)
+        }
+    }
+}
+
+/// Presents the token; gives the service's address and version.
+async fn greet(global: &Global, endpoint: &EndpointArgs) -> Result<(String, String), Unreachable> {
+    let client = Client::connect(global, endpoint).await?;
+    let tunnel = client.tunnel(&ChoiceArgs::default(), "conductor-doctor", Path::new("/")).await?;
+    Ok((client.endpoint.clone(), tunnel.server_version))
+}
+
+/// Who holds the state directory's lock. It is looked up, not tried: even the
+/// shortest lock of ours could keep a service from starting.
+fn holder(state: &StateDir) -> Option<u32> {
+    let file = fs::metadata(state.path().join("lock")).ok()?;
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    // `1: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF`
+    locks.lines().find_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let &[_, "FLOCK", _, _, pid, place, ..] = words.as_slice() else { return None };
+        let inode = place.rsplit(':').next()?.parse::<u64>().ok()?;
+        (inode == file.ino()).then(|| pid.parse().ok())?
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_missing_roots_are_worth_knowing_and_none_at_all_is_broken() {
+        let directory = tempfile::tempdir().unwrap();
+        let (here, gone) = (directory.path().to_path_buf(), directory.path().join("gone"));
+        assert_eq!(roots(std::slice::from_ref(&here)).verdict, Verdict::Fine);
+        let some = roots(&[here, gone.clone()]);
+        assert_eq!(some.verdict, Verdict::Info);
+        assert!(some.detail.contains("not there: ") && !some.remedy.is_empty(), "{some:?}");
+        assert_eq!(roots(&[gone]).verdict, Verdict::Broken);
+    }
+
+    #[test]
+    fn the_holder_of_the_lock_is_found() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = StateDir::resolve(Some(directory.path().join("state")), |_| None).unwrap();
+        assert_eq!(holder(&state), None);
+        let held = state.open_for_service().unwrap();
+        if cfg!(target_os = "linux") {
+            assert_eq!(holder(&state), Some(std::process::id()));
+        }
+        drop(held);
+        assert_eq!(holder(&state), None);
+    }
+}

@@ -1,0 +1,154 @@
+//! What was found, for people and for machines.
+
+use serde_json::{Value, json};
+
+use crate::commands::terminal::{Style, clean};
+
+/// How something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// As it should be.
+    Fine,
+    /// Needed, and not so.
+    Broken,
+    /// Worth knowing.
+    Info,
+}
+
+/// One thing that was looked at.
+#[derive(Debug)]
+pub(super) struct Check {
+    /// What it belongs to.
+    pub(super) group: &'static str,
+    /// What it is.
+    pub(super) name: String,
+    /// How it is.
+    pub(super) verdict: Verdict,
+    /// In words; further lines say more.
+    pub(super) detail: String,
+    /// What to do about it; empty if nothing.
+    pub(super) remedy: String,
+    /// More for machines.
+    pub(super) data: Value,
+}
+
+impl Check {
+    pub(super) fn new(
+        group: &'static str,
+        name: impl Into<String>,
+        verdict: Verdict,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self {
+            group,
+            name: name.into(),
+            verdict,
+            detail: detail.into(),
+            remedy: String::new(),
+            data: Value::Null,
+        }
+    }
+
+    pub(super) fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = remedy.into();
+        self
+    }
+
+    pub(super) fn data(mut self, data: Value) -> Self {
+        self.data = data;
+        self
+    }
+}
+
+/// Whether nothing that is needed is broken.
+pub(super) fn is_fine(checks: &[Check]) -> bool {
+    checks.iter().all(|check| check.verdict != Verdict::Broken)
+}
+
+/// For machines.
+pub(super) fn as_json(checks: &[Check]) -> Value {
+    let check = |check: &Check| {
+        json!({
+            "group": check.group,
+            "name": check.name,
+            "status": match check.verdict {
+                Verdict::Fine => "ok",
+                Verdict::Broken => "broken",
+                Verdict::Info => "info",
+            },
+            "detail": check.detail,
+            "remedy": Some(&check.remedy).filter(|remedy| !remedy.is_empty()),
+            "data": check.data,
+        })
+    };
+    json!({
+        "ok": is_fine(checks),
+        "version": env!("CARGO_PKG_VERSION"),
+        "checks": checks.iter().map(check).collect::<Value>(),
+    })
+}
+
+/// For people. Much of it comes from programs and files, and is cleaned.
+pub(super) fn as_text(checks: &[Check], style: Style) -> String {
+    let width = checks.iter().map(|check| check.name.chars().count()).max().unwrap_or(0);
+    let indent = " ".repeat(width + 6);
+    let mut out = String::new();
+    let mut group = "";
+    for check in checks {
+        if check.group != group {
+            group = check.group;
+            out.push_str(&format!("{}\n", style.bold(group)));
+        }
+        let mark = match check.verdict {
+            Verdict::Fine => style.paint("32", "✓"),
+            Verdict::Broken => style.paint("31", "✗"),
+            Verdict::Info => style.dim("·"),
+        };
+        let detail = clean(&check.detail);
+        let mut lines = detail.lines();
+        let first = lines.next().unwrap_or_default();
+        out.push_str(&format!("  {mark} {:width$}  {first}\n", clean(&check.name)));
+        for line in lines {
+            out.push_str(&format!("{indent}{}\n", style.dim(line)));
+        }
+        if !check.remedy.is_empty() {
+            out.push_str(&format!("{indent}→ {}\n", clean(&check.remedy).replace('\n', " ")));
+        }
+    }
+    let broken = checks.iter().filter(|check| check.verdict == Verdict::Broken).count();
+    out.push_str(&match broken {
+        0 => "Nothing that is needed is broken.\n".to_string(),
+        1 => format!("{}\n", style.bold("1 thing is broken; its line says what to do.")),
+        many => {
+            format!("{}\n", style.bold(&format!("{many} things are broken; their lines say what to do.")))
+        }
+    });
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_aligned_and_harmless() {
+        let checks = [
+            Check::new("config", "file", Verdict::Fine, "/x"),
+            Check::new("agents", "longer", Verdict::Broken, "a\u{1b}[2J\nb").remedy("do\nthis"),
+            Check::new("agents", "c", Verdict::Info, ""),
+        ];
+        let expected = "\
+config
+  ✓ file    /x
+agents
+  ✗ longer  a\\u{1b}[2J
+            b
+            → do this
+  · c       
+1 thing is broken; its line says what to do.
+";
+        assert_eq!(as_text(&checks, Style::default()), expected);
+        assert_eq!(as_json(&checks)["ok"], false);
+        assert_eq!(as_json(&checks[..1])["checks"][0]["remedy"], Value::Null);
+    }
+}

@@ -1,0 +1,94 @@
+//! `conductor prompt --session`: going on where one has stopped.
+
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::hostile;
+use crate::service::{Service, finish};
+
+/// Begins a session; gives its id.
+fn begin(service: &Service, args: &[&str]) -> String {
+    let done = service.run(&[&["prompt", "--json"], args].concat());
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let first: Value = serde_json::from_str(done.stdout.lines().next().unwrap()).unwrap();
+    first["session"].as_str().unwrap().to_string()
+}
+
+/// The agent's own id of the session, as it says.
+fn own_id(said: &str) -> &str {
+    said.lines().find_map(|line| line.strip_prefix("- session: ")).unwrap()
+}
+
+#[test]
+fn a_session_goes_on_where_it_was_and_without_its_history() {
+    let service = Service::start();
+    let inner = service.project().canonicalize().unwrap().join("inner");
+    std::fs::create_dir(&inner).unwrap();
+    let session = begin(&service, &["--cwd", "inner", "stream 3"]);
+    let first = service.run(&["prompt", "--session", &session, "whoami"]);
+    assert_eq!((first.code, &*first.stderr), (Some(0), ""), "{first:?}");
+    assert!(first.stdout.starts_with("- pid: "), "nothing of the history is shown: {first:?}");
+    assert!(first.stdout.contains(&format!("- cwd: {}\n", inner.display())), "{first:?}");
+    let second =
+        service.run(&["prompt", "--session", &session, "--model", "demo-large", "--mode", "yolo", "whoami"]);
+    assert!(second.stdout.contains("- model: demo-large\n- mode: yolo\n"), "{second:?}");
+    assert_eq!(own_id(&first.stdout), own_id(&second.stdout));
+    let unknown = service.run(&["prompt", "--session", &session, "--model", "nothing", "whoami"]);
+    assert_eq!(unknown.code, Some(1));
+    assert!(unknown.stderr.contains("`nothing`") && unknown.stderr.contains("demo-large"), "{unknown:?}");
+}
+
+#[test]
+fn an_agent_that_only_loads_replays_unseen() {
+    let directory = tempfile::tempdir().unwrap();
+    let script = directory.path().join("agent.sh");
+    std::fs::write(&script, LOADS).unwrap();
+    let service = Service::with_agents(&format!("[agents.loads]\ncommand = \"sh\"\nargs = [{script:?}]\n"));
+    let session = begin(&service, &["--agent", "loads", "one"]);
+    let done = service.run(&["prompt", "--session", &session, "two"]);
+    assert_eq!((done.code, &*done.stdout), (Some(0), "after load\n"), "{done:?}");
+}
+
+/// An agent with `session/load` and without `session/resume`.
+const LOADS: &str = r#"
+say() { printf '%s\n' "$1"; }
+chunk() { say '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"'"$1"'"}}}}'; }
+how="after new"
+while IFS= read -r line; do
+    id=$(printf '%s' "$line" | sed -n 's/^{"jsonrpc":"2.0","id":\([^,]*\),.*/\1/p')
+    case $line in
+    *'"method":"initialize"'*) say '{"jsonrpc":"2.0","id":'"$id"',"result":{"protocolVersion":1,"agentCapabilities":{"loadSession":true}}}' ;;
+    *'"method":"session/new"'*) say '{"jsonrpc":"2.0","id":'"$id"',"result":{"sessionId":"s"}}' ;;
+    *'"method":"session/load"'*) chunk history; how="after load"; say '{"jsonrpc":"2.0","id":'"$id"',"result":{}}' ;;
+    *'"method":"session/prompt"'*) chunk "$how"; say '{"jsonrpc":"2.0","id":'"$id"',"result":{"stopReason":"end_turn"}}' ;;
+    esac
+done
+"#;
+
+#[test]
+fn what_cannot_go_on_says_why_and_what_to_do() {
+    let (service, _directory) = hostile::service("stop end_turn");
+    let session = begin(&service, &["--agent", "odd", "go"]);
+    let done = service.run(&["prompt", "--session", &session, "go"]);
+    assert_eq!((done.code, &*done.stdout), (Some(1), ""), "{done:?}");
+    assert!(done.stderr.contains("cannot be continued") && done.stderr.contains("--session"), "{done:?}");
+    for id in ["0199-no-such", "\u{1b}[2J"] {
+        let done = service.run(&["prompt", "--session", id, "go"]);
+        assert_eq!(done.code, Some(1));
+        assert!(done.stderr.contains("there is no session") && !done.stderr.contains('\u{1b}'), "{done:?}");
+    }
+    let both = service.run(&["prompt", "--session", &session, "--agent", "demo", "go"]);
+    assert_eq!(both.code, Some(2), "a session keeps its agent: {both:?}");
+}
+
+#[test]
+fn another_agent_being_the_default_does_not_matter() {
+    // The connection's agent can resume, the session's cannot, and the other way round.
+    let (service, _directory) = hostile::service("stop end_turn");
+    let session = begin(&service, &["stream 1"]);
+    let mut command = service.command(&["prompt", "--session", &session, "stream 1"]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let done = finish(command.spawn().unwrap(), "");
+    assert_eq!((done.code, &*done.stdout), (Some(0), "chunk 1 of 1\n"), "{done:?}");
+}

@@ -29,6 +29,7 @@ pub use self::host::Hosting;
 use crate::{
     acp::{self, AgentHello, EditorCapabilities, Refusal, code},
     agent::{Cause, Exit, Process},
+    cwd_map::CwdMap,
     frame::{Frame, Method, Run, splice},
     identity::Caller,
     pending::{Pending, WireId},
@@ -129,6 +130,8 @@ pub struct Open {
     /// What this host does for it; `None` leaves files and terminals to the
     /// editor.
     pub hosting: Option<Hosting>,
+    /// Where the editor has other paths than this host.
+    pub cwd_map: Option<Arc<CwdMap>>,
     /// What it should start with.
     pub wish: Wish,
     /// How long a cancelled turn may take to end.

@@ -141,6 +141,19 @@ pub struct Service {
     /// it is ended.
     #[serde(with = "duration")]
     pub stall_timeout: Duration,
+    /// Where editors have other paths than this host.
+    #[serde(default)]
+    pub cwd_map: Vec<CwdMapEntry>,
+}
+
+/// Two prefixes that stand for each other.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CwdMapEntry {
+    /// On the editor's machine.
+    pub editor: String,
+    /// On this host.
+    pub host: PathBuf,
 }
 
 /// One kind of agent.

@@ -30,6 +30,7 @@ use uuid::Uuid;
 use crate::{
     acp::{self, EditorCapabilities, Refusal, SessionEntry, code},
     config::Config,
+    cwd_map::CwdMap,
     frame::{Fault, Frame, Kind, Method, Run},
     identity::Caller,
     pending::WireId,
@@ -111,6 +112,8 @@ struct Connection {
     out: queue::Sender<Packet>,
     outbox: VecDeque<Packet>,
     initialized: Option<EditorCapabilities>,
+    /// Where this editor has other paths than this host.
+    cwd_map: Option<Arc<CwdMap>>,
     seats: HashMap<u32, Seat>,
     /// Our session ids with quotes, as editors send them.
     names: HashMap<Bytes, u32>,
@@ -141,7 +144,9 @@ pub async fn serve(
     let (events, mut happened) = mpsc::channel(EVENTS);
     let closing = hub.closing.clone();
     let to_editor = out.clone();
+    let cwd_map = CwdMap::new(&hub.config.borrow().service.cwd_map).map(Arc::new);
     let mut connection = Connection {
+        cwd_map,
         hub,
         caller,
         greeting,
@@ -218,6 +223,10 @@ impl Connection {
         }
         for index in 0..run.len() {
             let frame = run.frame(index);
+            let frame = match &self.cwd_map {
+                Some(map) => map.from_editor(frame),
+                None => frame,
+            };
             // It may wait in a queue that counts its own bytes only.
             let small = frame.bytes().len() < run.size() / 2;
             self.frame(if small { frame.detached() } else { frame });
@@ -371,7 +380,10 @@ impl Connection {
             .into_iter()
             .map(|(id, entry)| SessionEntry {
                 session_id: id.to_string(),
-                cwd: entry.cwd.display().to_string(),
+                cwd: match &self.cwd_map {
+                    Some(map) => map.editor_path(&entry.cwd.to_string_lossy()),
+                    None => entry.cwd.display().to_string(),
+                },
                 title: entry.title,
                 updated_at: crate::clock::rfc3339(entry.updated),
             })

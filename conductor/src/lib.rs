@@ -10,6 +10,7 @@ pub mod acp; // what the conductor itself says
 pub mod config; // defaults + agents.toml + CONDUCTOR_*, immutable once checked
 pub mod state; // the state directory: lock, token, endpoint
 pub mod identity; // who is calling
+pub mod cwd_map; // paths of editors' machines and of this host
 
 // Agents and their processes.
 pub mod tasks; // the one place that starts tasks

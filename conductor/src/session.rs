@@ -37,6 +37,7 @@ pub use self::host::Hosting;
 use crate::{
     acp::{self, AgentHello, EditorCapabilities, Refusal, code},
     agent::{Cause, Exit, Process},
+    cwd_map::CwdMap,
     frame::{Frame, Kind, Method, Run, splice},
     identity::Caller,
     pending::{Pending, WireId},
@@ -137,6 +138,8 @@ pub struct Open {
     /// What this host does for it; `None` leaves files and terminals to the
     /// editor.
     pub hosting: Option<Hosting>,
+    /// Where the editor has other paths than this host.
+    pub cwd_map: Option<Arc<CwdMap>>,
     /// What it should start with.
     pub wish: Wish,
     /// How long a cancelled turn may take to end.

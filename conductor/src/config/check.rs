@@ -26,6 +26,15 @@ pub(super) fn check(config: &mut Config, origins: &Origins, home: Option<&Path>)
     let checker = Checker { origins, home };
     checker.service(config)?;
     checker.paths(&["roots"], &mut config.roots)?;
+    for (index, entry) in config.service.cwd_map.iter_mut().enumerate() {
+        let index = index.to_string();
+        let at = |key| ["service", "cwd_map", index.as_str(), key];
+        checker.path(&at("host"), &mut entry.host)?;
+        if !entry.editor.starts_with('/') {
+            let what = format!("{} is not a path from `/` on", quoted(&entry.editor));
+            return Err(origins.refuse(&at("editor"), what, "write it as the editor's machine has it"));
+        }
+    }
     let mut agents = std::mem::take(&mut config.agents);
     for (name, agent) in &mut agents {
         agent.name.clone_from(name);

@@ -142,6 +142,7 @@ impl Connection {
             key,
             cwd,
             hosting,
+            cwd_map: self.cwd_map.clone(),
             wish,
             cancel_grace: config.service.cancel_grace,
             editor_timeout: config.service.editor_timeout,
@@ -166,8 +167,11 @@ impl Connection {
         let config = self.hub.config.borrow().clone();
         let agent = self.agent(&config);
         let roots = roots_of(&config, &agent);
-        let hint =
-            self.greeting.cwd.as_ref().and_then(|cwd| directory("cwd", &cwd.to_string_lossy(), roots).ok());
+        let given = self.greeting.cwd.as_ref().map(|cwd| match &self.cwd_map {
+            Some(map) => map.host_path(&cwd.to_string_lossy()),
+            None => cwd.to_string_lossy().into_owned(),
+        });
+        let hint = given.and_then(|cwd| directory("cwd", &cwd, roots).ok());
         let cwd = hint.or_else(|| roots.first().cloned()).unwrap_or_else(|| "/".into());
         key(&config, agent, &cwd, able)
     }

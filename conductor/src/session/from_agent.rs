@@ -24,6 +24,14 @@ const HISTORY: &[&[u8]] = &[
 impl Session {
     #[allow(clippy::wrong_self_convention, reason = "named for where the frames come from")]
     pub(super) fn from_agent(&mut self, run: &Run) {
+        let mapped;
+        let run = match &self.open.cwd_map {
+            Some(map) => {
+                mapped = map.from_agent(run, |method| self.host.serves(method));
+                &mapped
+            }
+            None => run,
+        };
         let mut out = BytesMut::with_capacity(run.size() + run.len() * 40);
         let mut count = 0;
         for (index, (bytes, peek)) in run.iter().enumerate() {

@@ -23,6 +23,7 @@ use serde_json::json;
 
 use crate::{
     acp::{Refusal, code},
+    cwd_map::encode,
     frame,
 };
 
@@ -211,7 +212,7 @@ impl Roots {
             Errno::ENOENT => Refusal {
                 code: code::NOT_FOUND,
                 message: format!("there is no `{shown}` on the conductor's host"),
-                data: Some(json!({ "path": path, "uri": file_uri(path) })),
+                data: Some(json!({ "path": path, "uri": format!("file://{}", encode(path)) })),
             },
             Errno::EISDIR => invalid(format!("`{shown}` is a directory, not a file")),
             Errno::ENOTDIR => invalid(format!("`{shown}` is not a directory, or one above it is none")),
@@ -238,18 +239,6 @@ pub fn not_regular(path: &str) -> String {
 /// A path in a message: escaped, and not too long.
 pub fn shown(path: &str) -> String {
     frame::escape(path.as_bytes(), 500)
-}
-
-fn file_uri(path: &str) -> String {
-    let mut uri = String::from("file://");
-    for byte in path.bytes() {
-        if byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte) {
-            uri.push(char::from(byte));
-        } else {
-            uri.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    uri
 }
 
 /// Opens a path that the kernel keeps beneath the directory.

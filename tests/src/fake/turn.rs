@@ -211,10 +211,15 @@ impl Turn {
             Step::Signal(number) => {
                 let signal = nix::sys::signal::Signal::try_from(*number).expect("a signal number");
                 nix::sys::signal::kill(nix::unistd::Pid::this(), signal).expect("kill");
-                if matches!(signal, nix::sys::signal::Signal::SIGSEGV | nix::sys::signal::Signal::SIGBUS) {
-                    // The first one meets the standard library's handler, which
-                    // restores the default and waits for the fault to recur.
-                    nix::sys::signal::kill(nix::unistd::Pid::this(), signal).expect("kill");
+                // These end the process, but maybe from another thread, after this
+                // one has answered; and the first SIGSEGV or SIGBUS only meets the
+                // standard library's handler, which restores the default.
+                use nix::sys::signal::Signal::{SIGBUS, SIGILL, SIGKILL, SIGSEGV};
+                if matches!(signal, SIGBUS | SIGILL | SIGKILL | SIGSEGV) {
+                    loop {
+                        thread::yield_now();
+                        nix::sys::signal::kill(nix::unistd::Pid::this(), signal).expect("kill");
+                    }
                 }
             }
             Step::Abort => process::abort(),

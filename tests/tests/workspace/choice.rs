@@ -1,6 +1,6 @@
 //! Who serves: this host or the editor.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use conductor_tests::harness::{Service, service};
 use serde_json::{Value, json};
@@ -83,4 +83,70 @@ fn a_wrong_choice_is_refused_at_the_start() {
         text.contains("wrong.toml:2") && text.contains("\"host\"") && text.contains("\"editor\""),
         "{text}"
     );
+}
+
+/// A service whose editors have the session's directory elsewhere.
+fn far_away(prefer: bool) -> Service {
+    let builder = service(&json!({}));
+    let entry = json!({ "editor": "/far/away", "host": builder.dir().join("work") });
+    builder.set("service.cwd_map", json!([entry])).set("agents.fake.prefer_client_fs", prefer).start()
+}
+
+#[test]
+fn paths_are_translated_between_editor_and_host() {
+    let service = far_away(false);
+    let work = service.work().display().to_string();
+    fs::write(service.work().join("file"), "text").unwrap();
+    let mut editor = service.editor();
+    let session = editor.new_session(Path::new("/far/away"));
+    let opened =
+        service.wait_received("fake", "session/new", |line| line.method().as_deref() == Some("session/new"));
+    assert_eq!(opened.json().unwrap()["params"]["cwd"], work);
+    // A prompt's links, but not its text.
+    let prompt = json!([
+        { "type": "text", "text": "see file:///far/away/file" },
+        { "type": "resource_link", "uri": "file:///far/away/file", "name": "/far/away" },
+    ]);
+    editor.call("session/prompt", &json!({ "sessionId": session, "prompt": prompt }));
+    let told = service
+        .wait_received("fake", "the prompt", |line| line.method().as_deref() == Some("session/prompt"));
+    let told = told.json().unwrap()["params"]["prompt"].clone();
+    assert_eq!(told[0], prompt[0]);
+    assert_eq!(
+        told[1],
+        json!({ "type": "resource_link", "uri": format!("file://{work}/file"), "name": "/far/away" })
+    );
+    // The places of a tool call, but not its title.
+    let update = json!({ "jsonrpc": "2.0", "method": "session/update", "params": { "sessionId": "$sid", "update": {
+        "sessionUpdate": "tool_call", "toolCallId": "t", "title": format!("{work}/file"),
+        "locations": [{ "path": format!("{work}/file") }],
+        "content": [{ "type": "diff", "path": format!("{work}/file"), "newText": work }],
+    } } });
+    editor.turn_do(&session, &json!([{ "line": update.to_string() }]));
+    let shown = editor.wait_for("the tool call", |line| {
+        let update = &line.json["params"]["update"];
+        (update["sessionUpdate"] == "tool_call").then(|| update.clone())
+    });
+    assert_eq!(shown["title"], format!("{work}/file"));
+    assert_eq!(shown["locations"], json!([{ "path": "/far/away/file" }]));
+    assert_eq!(shown["content"], json!([{ "type": "diff", "path": "/far/away/file", "newText": work }]));
+    // What this host serves has its own paths.
+    let path = json!({ "path": service.work().join("file") });
+    assert_eq!(good(&mut editor, &session, "fs/read_text_file", &path)["content"], "text");
+    let list = editor.call("session/list", &json!({ "cwd": "/far/away" }));
+    assert_eq!(list["sessions"][0]["cwd"], "/far/away");
+}
+
+#[test]
+fn requests_to_the_editor_name_its_paths() {
+    let service = far_away(true);
+    let mut editor = service.editor();
+    let session = editor.new_session(Path::new("/far/away"));
+    let params = json!({ "path": service.work().join("file"), "content": service.work() });
+    let id = editor.prompt_do(&session, &json!([request("fs/write_text_file", &params)]));
+    let asked = editor.next_request("fs/write_text_file");
+    assert_eq!(asked["params"]["path"], "/far/away/file");
+    assert_eq!(asked["params"]["content"], json!(service.work()));
+    editor.answer(&asked, &json!({}));
+    assert_eq!(editor.stop_reason(&id), "end_turn");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use conductor_tests::{
     editor::Editor,
-    harness::{Service, poll_until, service},
+    harness::{Service, permission, poll_until, service},
 };
 use serde_json::{Value, json};
 
@@ -254,4 +254,18 @@ fn p43_secrets_that_editors_hand_over_are_not_logged() {
     for running in service.processes() {
         assert!(!running.command.contains("canary"), "{running:?}");
     }
+}
+
+#[test]
+fn p25_lost_editor_never_leaves_the_agent_blocked() {
+    let service = service(&json!({})).set("agents.fake.warm", 0).start();
+    let (mut editor, session) = service.session();
+    editor.prompt_do(&session, &json!([permission()]));
+    editor.next_request("session/request_permission");
+    drop(editor);
+    let answer = service.wait_received("fake", "the answer to its permission request", |line| {
+        line.json().is_some_and(|message| message.get("method").is_none() && message["id"] == 0)
+    });
+    assert_eq!(answer.json().unwrap()["result"]["outcome"]["outcome"], "cancelled");
+    assert!(poll_until(Duration::from_secs(10), || service.agents_alive().is_empty()));
 }

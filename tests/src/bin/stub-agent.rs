@@ -5,7 +5,8 @@
 //!
 //! - `n=100000 size=64`: so many numbered `agent_message_chunk` updates with a text of so many bytes;
 //! - `paced=500 n=200`: so many updates, 500 a second, the text of each being the time it was written at;
-//! - `permission`: asks permission once and reports how long the answer took.
+//! - `permission`: asks permission once and reports how long the answer took;
+//! - `terminal=67108864`: has a terminal print so many bytes and waits for its end.
 //!
 //! `--start-delay-ms MS` makes it start as slowly as agents do that need a runtime and its modules first.
 //! `--ready FILE` appends one byte to the file after each handshake.
@@ -111,6 +112,10 @@ impl Agent {
             let asked = self.permission(&session)?;
             return Ok(format!(r#"{{"stopReason":"end_turn","_meta":{{"ns":{}}}}}"#, asked.as_nanos()));
         }
+        if let Some(bytes) = value("terminal") {
+            self.terminal(&session, bytes)?;
+            return Ok(r#"{"stopReason":"end_turn"}"#.into());
+        }
         let count = value("n").unwrap_or(1);
         match value("paced") {
             Some(rate) => self.paced(&session, count, Duration::from_secs(1) / rate.max(1) as u32)?,
@@ -145,6 +150,31 @@ impl Agent {
             self.write(chunk(session, &now.to_string()).as_bytes())?;
         }
         Ok(())
+    }
+
+    /// Runs a command in a terminal until it has printed all it has to print.
+    fn terminal(&mut self, session: &str, bytes: usize) -> anyhow::Result<()> {
+        let command = format!(r#""command":"head","args":["-c","{bytes}","/dev/zero"]"#);
+        let created = self.ask(session, "terminal/create", &command)?;
+        let id = text(&created, b"\"terminalId\":\"").context("no terminal")?;
+        let id = format!(r#""terminalId":"{}""#, String::from_utf8_lossy(id));
+        let ended = self.ask(session, "terminal/wait_for_exit", &id)?;
+        if number(&ended, b"\"exitCode\":") != Some(0) {
+            bail!("the command failed: {}", String::from_utf8_lossy(&ended));
+        }
+        self.ask(session, "terminal/release", &id)?;
+        Ok(())
+    }
+
+    fn ask(&mut self, session: &str, method: &str, params: &str) -> anyhow::Result<Vec<u8>> {
+        self.write(
+            format!(
+                "{{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"{method}\",\"params\":{{\"sessionId\":\"{session}\",{params}}}}}\n"
+            )
+            .as_bytes(),
+        )?;
+        let answer = self.input.next()?.context("the client went away instead of answering")?;
+        Ok(self.input.buffer[answer].to_vec())
     }
 
     fn permission(&mut self, session: &str) -> anyhow::Result<Duration> {

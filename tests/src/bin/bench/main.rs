@@ -31,7 +31,7 @@ const NOT_HERE: &str = "\
 Ratios are conductor / direct, the median of the rounds' ratios, and so are the goals; × relay is conductor / relay,
 where the relay only copies between pipes and TCP: the shape of ssh without its cipher. Goals with `ssh` are ssh's own
 ratio to direct, measured once elsewhere (µs or thousand frames/s); ssh and the ACP conductor are n/a here. Not
-measured yet: 128 sessions at once, permission decided by policy, journal, ledger, reattach, restart.";
+measured yet: permission decided by policy, journal, ledger, reattach, restart.";
 
 struct Options {
     quick: bool,

@@ -59,6 +59,9 @@ const READER_ASLEEP: Duration = Duration::from_secs(1);
 const READER_PAUSE: Duration = Duration::from_millis(2);
 const READER_SLOW_BYTES: usize = 24 << 20;
 
+/// Bytes that a terminal prints.
+const TERMINAL_BYTES: usize = 64 << 20;
+
 /// Connections that share the idle sessions.
 const CONNECTIONS: usize = 4;
 
@@ -95,6 +98,10 @@ struct Rows {
     stream_small: Row,
     stream_decoded: Row,
     stream_large: Row,
+    crowd_16: Row,
+    crowd_128: Row,
+    slowest: Row,
+    terminal: Row,
     paced: Row,
     cpu_small: Row,
     cpu_large: Row,
@@ -117,6 +124,10 @@ impl Rows {
             stream_small: Row::new("stream of 64 B", "frames/s", RatioAtLeast(0.35), ""),
             stream_decoded: Row::new("the same, editor that decodes", "frames/s", RatioAtLeast(0.35), ""),
             stream_large: Row::new("stream of 2 KiB", "frames/s", RatioAtLeast(0.163), "1.3 × ssh: 92/734"),
+            crowd_16: Row::new("16 sessions at once, against one", "frames/s", RatioAtLeast(0.9), ""),
+            crowd_128: Row::new("128 sessions at once, against one", "frames/s", RatioAtLeast(0.9), ""),
+            slowest: Row::new("slowest of the 128, against their mean", "frames/s", RatioAtLeast(0.5), ""),
+            terminal: Row::new("terminal output, against a pipe", "MiB/s", Goal::None, ""),
             paced: Row::new("paced stream, delay p50", "µs", RatioAtMost(11.0), "1.3 × ssh: 118/14"),
             cpu_small: Row::new("CPU per frame of 64 B, bridge + serve", "µs", AtMost(3.0), ""),
             cpu_large: Row::new("CPU per frame of 2 KiB, bridge + serve", "µs", AtMost(3.0), ""),
@@ -161,6 +172,10 @@ impl Bench {
             r.stream_small,
             r.stream_decoded,
             r.stream_large,
+            r.crowd_16,
+            r.crowd_128,
+            r.slowest,
+            r.terminal,
             r.paced,
             r.cpu_small,
             r.cpu_large,
@@ -215,9 +230,67 @@ impl Bench {
         self.rows.stream_large.three(streams.map(|(rate, _)| rate));
         self.rows.cpu_large.value(streams[2].1);
 
+        let (one, all, _) = self.crowd(16)?;
+        self.rows.crowd_16.pair(one, all);
+        let (one, all, (mean, slowest)) = self.crowd(128)?;
+        self.rows.crowd_128.pair(one, all);
+        self.rows.slowest.pair(mean, slowest);
+        self.terminal()?;
+
         self.starts()?;
         self.new_sessions()?;
         self.memory()
+    }
+
+    /// Many editors, each with a session that streams at the same time: the rate of one of them alone, of all
+    /// together, and the mean and the least of each one's own rate.
+    fn crowd(&mut self, sessions: usize) -> Result<(f64, f64, (f64, f64))> {
+        let mut seats = Vec::new();
+        for _ in 0..sessions {
+            seats.push(Seat::take(self.service.bridge("stub")?, &self.service)?);
+        }
+        self.machine.settle()?;
+        self.service.step();
+        // Alone it streams as much as all of them do together.
+        let each = (4 * self.amount.stream / sessions).max(1000);
+        let whole = each * sessions;
+        let first = &mut seats[0];
+        let alone = first.editor.turn(&first.session, &format!("n={whole} size=64"), whole + 1)?;
+        self.service.step();
+        let begun = Instant::now();
+        let times = std::thread::scope(|scope| {
+            let turn =
+                |seat: &mut Seat| seat.editor.turn(&seat.session, &format!("n={each} size=64"), each + 1);
+            let running: Vec<_> = seats.iter_mut().map(|seat| scope.spawn(move || turn(seat))).collect();
+            let ended = running.into_iter().map(|thread| match thread.join() {
+                Ok(took) => took,
+                Err(_) => bail!("an editor failed"),
+            });
+            ended.collect::<Result<Vec<Duration>>>()
+        })?;
+        let all = begun.elapsed();
+        for seat in seats {
+            seat.editor.end()?;
+        }
+        let rates = times.into_iter().map(|took| rate(each, took)).collect::<Result<Vec<f64>>>()?;
+        let mean = rates.iter().sum::<f64>() / rates.len() as f64;
+        let slowest = rates.iter().copied().fold(f64::INFINITY, f64::min);
+        Ok((rate(whole, alone)?, rate(whole, all)?, (mean, slowest)))
+    }
+
+    /// A command that prints much: read through a pipe of our own, and by the conductor's terminal.
+    fn terminal(&mut self) -> Result<()> {
+        self.machine.settle()?;
+        self.service.step();
+        let begun = Instant::now();
+        let output = Command::new("head").args(["-c", &TERMINAL_BYTES.to_string(), "/dev/zero"]).output()?;
+        ensure!(output.stdout.len() == TERMINAL_BYTES, "`head` printed {} bytes", output.stdout.len());
+        let direct = begun.elapsed();
+        let seat = &mut self.seats[2];
+        let took = seat.editor.turn(&seat.session, &format!("terminal={TERMINAL_BYTES}"), 1)?;
+        let mebibytes = |took: Duration| TERMINAL_BYTES as f64 / 1048576.0 / took.as_secs_f64();
+        self.rows.terminal.pair(mebibytes(direct), mebibytes(took));
+        Ok(())
     }
 
     /// Measures all three, one right after the other.

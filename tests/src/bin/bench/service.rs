@@ -205,6 +205,7 @@ max_sessions_per_connection = 256
 [agents.stub]
 command = "{stub}"
 args = ["--ready", "{base}/ready-stub"]
+max = 256
 
 [agents.slow]
 command = "{stub}"

@@ -311,7 +311,8 @@ def main():
         parser.error(f"there is no {', '.join(sorted(unknown))}, but {', '.join(known)}")
     names = given.names or known
     results = try_all(names, Installer(given.root.resolve()), given.conductor)
-    failed = [(name, key, why) for name in names for key, why in results[name]["steps"].items() if why.startswith("failed")]
+    steps = [(name, key, why) for name in names for key, why in results[name]["steps"].items()]
+    failed = [step for step in steps if step[2].startswith("failed")]
     if given.json:
         print(json.dumps({"results": results, "failed": len(failed)}, indent=2))
     else:

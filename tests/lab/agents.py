@@ -218,8 +218,8 @@ class Installer:
             subprocess.run(step, env=env, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=True)
         stamp.write_text(repr(steps))
 
-    def table(self, name, model):
-        """The agent's table in agents.toml, as a dictionary."""
+    def table(self, name, model, tmp):
+        """The agent's table in agents.toml, as a dictionary; what it leaves behind goes to `tmp`."""
         agent = AGENTS[name]
 
         def fill(text):
@@ -233,7 +233,7 @@ class Installer:
             "title": agent.title,
             "command": str(Path(command)),
             "args": [fill(arg) for arg in agent.args],
-            "env": {"PATH": path, **{key: fill(value) for key, value in agent.env.items()}},
+            "env": {"PATH": path, "TMPDIR": str(tmp), **{key: fill(value) for key, value in agent.env.items()}},
             "home": "isolated",
             "warm": 0,
             "start_timeout": "60s",

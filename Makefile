@@ -15,7 +15,7 @@ build: ## Build the program and the tests' own programs (debug)
 
 test: build ## Run every test of the workspace
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
-		set -x; $(CARGO) nextest run --workspace --no-fail-fast && $(CARGO) test --workspace --doc; \
+		set -x; $(CARGO) test --workspace --doc && $(CARGO) nextest run --workspace --no-fail-fast; \
 	else \
 		set -x; $(CARGO) test --workspace --no-fail-fast; \
 	fi

@@ -6,8 +6,9 @@
 use bytes::{BufMut as _, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::RawValue};
+use uuid::Uuid;
 
-use crate::frame::{Frame, Span};
+use crate::frame::Frame;
 
 /// Error codes. Those of JSON-RPC and ACP, then the conductor's own, which
 /// lie outside the reserved ranges.
@@ -325,7 +326,8 @@ pub fn find_option(result: &Value, category: &str, value: &str) -> Result<String
     Err(offered)
 }
 
-/// A raw string value without its quotes and escapes.
-pub fn text(frame: &Frame, span: Span) -> Option<String> {
-    frame.decode(span)
+/// The session of ours that a frame names, if it is the name of one.
+pub fn session_id(frame: &Frame) -> Option<Uuid> {
+    let text: String = frame.decode(frame.peek().session)?;
+    Uuid::try_parse(&text).ok()
 }

@@ -396,8 +396,7 @@ impl Connection {
     }
 
     fn delete(&mut self, frame: &Frame) {
-        let id: Option<Uuid> =
-            acp::text(frame, frame.peek().session).and_then(|text| Uuid::try_parse(&text).ok());
+        let id = acp::session_id(frame);
         if let Some(id) = id {
             let own = self.seats.iter().find(|(_, seat)| seat.id == id).map(|(slot, _)| *slot);
             if let Some(slot) = own {

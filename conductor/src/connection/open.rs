@@ -37,7 +37,7 @@ impl Connection {
 
     pub(super) fn reopen(&mut self, frame: &Frame) {
         let peek = frame.peek();
-        let id: Option<Uuid> = acp::text(frame, peek.session).and_then(|text| Uuid::try_parse(&text).ok());
+        let id = acp::session_id(frame);
         // A session stays with its agent, which may have roots of its own.
         let agent = id.and_then(|id| self.hub.router.agent(id, &self.caller));
         let agent = agent.unwrap_or_else(|| self.agent(&self.hub.config.borrow()));

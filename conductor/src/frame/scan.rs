@@ -241,25 +241,13 @@ impl<'a> Scan<'a> {
             return self.skip(1);
         }
         self.object(1, |scan, key| match key {
-            b"sessionId" => {
-                seen.once(Seen::SESSION)?;
-                peek.session = scan.value(2)?;
-                Ok(())
-            }
-            b"requestId" => {
-                seen.once(Seen::REQUEST)?;
-                peek.request_id = scan.value(2)?;
-                Ok(())
-            }
+            b"sessionId" => scan.note(2, &mut peek.session, seen, Seen::SESSION),
+            b"requestId" => scan.note(2, &mut peek.request_id, seen, Seen::REQUEST),
             b"update" => {
                 seen.once(Seen::UPDATE)?;
                 scan.find(2, b"sessionUpdate", &mut peek.update, seen, Seen::UPDATE_KIND)
             }
-            b"mcpServers" => {
-                seen.once(Seen::MCP)?;
-                peek.mcp_servers = scan.value(2)?;
-                Ok(())
-            }
+            b"mcpServers" => scan.note(2, &mut peek.mcp_servers, seen, Seen::MCP),
             _ => scan.skip(2),
         })
     }
@@ -269,16 +257,8 @@ impl<'a> Scan<'a> {
             return self.skip(1);
         }
         self.object(1, |scan, key| match key {
-            b"sessionId" => {
-                seen.once(Seen::SESSION)?;
-                peek.session = scan.value(2)?;
-                Ok(())
-            }
-            b"stopReason" => {
-                seen.once(Seen::STOP)?;
-                peek.stop_reason = scan.value(2)?;
-                Ok(())
-            }
+            b"sessionId" => scan.note(2, &mut peek.session, seen, Seen::SESSION),
+            b"stopReason" => scan.note(2, &mut peek.stop_reason, seen, Seen::STOP),
             _ => scan.skip(2),
         })
     }
@@ -311,12 +291,17 @@ impl<'a> Scan<'a> {
         }
         self.object(depth, |scan, key| {
             if key == wanted {
-                seen.once(mark)?;
-                *found = scan.value(depth + 1)?;
-                return Ok(());
+                return scan.note(depth + 1, found, seen, mark);
             }
             scan.skip(depth + 1)
         })
+    }
+
+    /// Consumes the value of a deciding key, which may stand there once.
+    fn note(&mut self, depth: u32, found: &mut Span, seen: &mut Seen, mark: u16) -> Result<(), Fault> {
+        seen.once(mark)?;
+        *found = self.value(depth)?;
+        Ok(())
     }
 
     fn value(&mut self, depth: u32) -> Result<Span, Fault> {

@@ -5,6 +5,7 @@ pub mod frame; // a frame as bytes with the positions we route by
 pub mod pending; // requests in flight and their ids on the wire
 pub mod queue; // a queue bounded in items and bytes
 pub mod acp; // what the conductor itself says
+pub mod record; // what is written down: streams, origins, notes
 
 // What the service knows and trusts.
 pub mod config; // defaults + agents.toml + CONDUCTOR_*, immutable once checked
@@ -18,6 +19,9 @@ pub mod guard; // the small parent of every agent process
 pub mod agent; // one process from spawn to exit record
 pub mod pool; // warm, lease, restart, quarantine
 pub mod workspace; // files and terminals on this host, for agents that ask
+
+// The record.
+pub mod ledger; // the queryable record, made from frames
 
 // Editors and their sessions.
 pub mod router; // session id → where it is bound; the only lock

@@ -1,0 +1,134 @@
+//! What is written down, and how it is named: streams, sequence numbers,
+//! origins, and the notes the conductor adds. No I/O.
+//!
+//! A frame is recorded once, as it came, where it enters or where we originate
+//! it. What happens without a frame (a process ended, a session was bound) is
+//! recorded as a *note*: a notification of ours that is never forwarded, so
+//! that the ledger's derived tables come from frames alone and can be rebuilt
+//! from them.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+/// What a frame belongs to and is numbered in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Stream {
+    /// Which one.
+    pub id: Uuid,
+    /// What sort it is.
+    pub kind: StreamKind,
+}
+
+/// The sorts of streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum StreamKind {
+    /// A conversation.
+    Session = 1,
+    /// One child of an agent: handshake, strays, its end.
+    Process = 2,
+    /// One editor's connection: handshake, what concerns no session.
+    Connection = 3,
+}
+
+/// Who made a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Origin {
+    /// It came from the editor.
+    Editor = 1,
+    /// It came from the agent.
+    Agent = 2,
+    /// We made it.
+    Conductor = 3,
+}
+
+/// Whom a frame is for. What comes from the editor is for the agent and the
+/// other way round, whether or not it was passed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Destination {
+    /// Nobody: a note.
+    Record = 0,
+    /// The editor.
+    Editor = 1,
+    /// The agent.
+    Agent = 2,
+}
+
+macro_rules! codes {
+    ($type:ty: $($code:literal $name:literal => $value:expr),+ $(,)?) => {
+        impl $type {
+            /// The value with this number in the journal.
+            pub fn from_code(code: u8) -> Option<Self> {
+                match code { $($code => Some($value),)+ _ => None }
+            }
+
+            /// Its name in the ledger.
+            pub fn name(self) -> &'static str {
+                match self as u8 { $($code => $name,)+ _ => "unknown" }
+            }
+        }
+    };
+}
+
+codes!(StreamKind: 1 "session" => Self::Session, 2 "process" => Self::Process, 3 "connection" => Self::Connection);
+codes!(Origin: 1 "editor" => Self::Editor, 2 "agent" => Self::Agent, 3 "conductor" => Self::Conductor);
+codes!(Destination: 0 "record" => Self::Record, 1 "editor" => Self::Editor, 2 "agent" => Self::Agent);
+
+/// The methods of our notes. Their params are documented at the places that
+/// write them; `ledger::project` reads them.
+pub mod note {
+    /// An editor has connected: `user`, `teams`, `client`.
+    pub const CONNECTED: &str = "_conductor/connected";
+    /// It has gone: `reason`.
+    pub const DISCONNECTED: &str = "_conductor/disconnected";
+    /// A process was started: `agent`, `command`, `args`, `cwd`, `pid`.
+    pub const PROCESS_STARTED: &str = "_conductor/process_started";
+    /// It has ended: `reason`, `code`, `signal`, `crashed`, `stderr`.
+    pub const PROCESS_ENDED: &str = "_conductor/process_ended";
+    /// A session is opened: `how` (new, load, resume), `user`, `teams`, `agent`,
+    /// `cwd`, `repository`, `connection`.
+    pub const SESSION_OPENED: &str = "_conductor/session_opened";
+    /// It has a process: `binding`, `process`, and `agentSession` once known.
+    pub const SESSION_BOUND: &str = "_conductor/session_bound";
+    /// It has ended: `reason`.
+    pub const SESSION_ENDED: &str = "_conductor/session_ended";
+    /// Frames that could not be recorded: `from`, `to`, `count`, `reason`.
+    pub const GAP: &str = "_conductor/gap";
+    /// Recording stopped or went on again: `reason`.
+    pub const RECORDING: &str = "_conductor/recording";
+}
+
+/// A note as a frame.
+pub fn note(method: &str, params: &Value) -> Vec<u8> {
+    json!({ "jsonrpc": "2.0", "method": method, "params": params }).to_string().into_bytes()
+}
+
+/// Now, in microseconds since 1970.
+pub fn now_us() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_and_values_agree() {
+        for code in 0..=255 {
+            for back in [
+                StreamKind::from_code(code).map(|value| value as u8),
+                Origin::from_code(code).map(|value| value as u8),
+                Destination::from_code(code).map(|value| value as u8),
+            ] {
+                assert!(back.is_none_or(|back| back == code));
+            }
+        }
+        assert_eq!(Destination::Record.name(), "record");
+        assert_eq!(Origin::from_code(0), None);
+    }
+}

@@ -273,8 +273,12 @@ impl Life {
                 () = sleep_until(drained_by), if status.is_some() && open => open = false,
             }
         }
-        if status.is_none() {
-            let status = kill(&mut guarded, pid).await;
+        let status = match status {
+            Some(status) => status,
+            None => kill(&mut guarded, pid).await,
+        };
+        // Whoever waits is told, even if some output was still to be read.
+        if ended.borrow().is_none() {
             ended.send_replace(Some(status.into()));
         }
     }

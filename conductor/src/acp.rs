@@ -33,6 +33,8 @@ pub mod code {
     pub const LIMIT: i64 = -31002;
     /// The service cannot be reached.
     pub const UNREACHABLE: i64 = -31003;
+    /// It was not done because it could not be recorded.
+    pub const NOT_RECORDED: i64 = -31004;
 }
 
 /// The version both handshakes are pinned to: some agents switch to a draft

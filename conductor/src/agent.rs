@@ -45,8 +45,11 @@ use self::{
 use crate::{
     acp::{self, AgentHello, WorkspaceCapabilities},
     frame::{self, Fault, Frame, Kind, MAX_FRAME, Run},
+    journal::{Class, Journal},
     pending::WireId,
     queue,
+    record::{Destination, Origin, Stream, StreamKind, note},
+    recorder::Recorder,
     tasks::Tasks,
 };
 
@@ -83,6 +86,8 @@ pub struct Spec {
     pub start_timeout: Duration,
     /// How long it may leave its input unread or a line unfinished.
     pub stall_timeout: Duration,
+    /// Where its life is written down; `None` for a trial.
+    pub journal: Option<Journal>,
 }
 
 /// A running process. Shared by the pool and the sessions it serves.
@@ -207,6 +212,9 @@ impl Process {
 async fn run(spec: Spec, ready: oneshot::Sender<Result<Arc<Process>, Arc<Exit>>>) {
     let begun = Instant::now();
     let deadline = begun + spec.start_timeout;
+    let id = Uuid::now_v7();
+    let stream = Stream { id, kind: StreamKind::Process };
+    let mut recorder = Recorder::new(spec.journal.clone(), stream);
     let started = match timeout_at(deadline, process::spawn(&spec.launch)).await {
         Ok(Ok(started)) => started,
         failed => {
@@ -214,12 +222,15 @@ async fn run(spec: Spec, ready: oneshot::Sender<Result<Arc<Process>, Arc<Exit>>>
                 Ok(Err(why)) => Cause::NotStarted(why),
                 _ => Cause::StartTimeout(spec.start_timeout),
             };
+            recorder.note(note::PROCESS_STARTED, &started_note(&spec, 0));
             let exit = Exit { agent: spec.agent, pid: 0, cause, status: None, stderr: String::new() };
+            exit.record(recorder);
             ready.send(Err(Arc::new(exit))).ok();
             return;
         }
     };
     let Started { pid, stdin, stdout, stderr, mut guarded } = started;
+    recorder.note(note::PROCESS_STARTED, &started_note(&spec, pid));
 
     let (input, queued) = queue::queue(INPUT_FRAMES, INPUT_BYTES);
     let closing = CancellationToken::new();
@@ -233,12 +244,13 @@ async fn run(spec: Spec, ready: oneshot::Sender<Result<Arc<Process>, Arc<Exit>>>
 
     let mut lines = LineReader::new(stdout, MAX_FRAME);
     let (record, exit) = watch::channel(None);
-    let shaken = timeout_at(deadline, handshake(&mut lines, &input, &spec, &stop)).await;
+    let shaken = timeout_at(deadline, handshake(&mut lines, &input, &spec, &stop, &mut recorder)).await;
+    recorder.commit(Class::Stop).ok();
     let (cause, status) = match shaken.unwrap_or(Err(Cause::StartTimeout(spec.start_timeout))) {
         Ok((hello, early)) => {
             let (attach, attaching) = mpsc::channel(1);
             let process = Arc::new(Process {
-                id: Uuid::now_v7(),
+                id,
                 agent: spec.agent.clone(),
                 pid,
                 cwd: spec.launch.cwd.clone(),
@@ -254,10 +266,11 @@ async fn run(spec: Spec, ready: oneshot::Sender<Result<Arc<Process>, Arc<Exit>>>
             info!(agent = %spec.agent, pid, took_ms = begun.elapsed().as_millis() as u64, "agent process is ready");
             let owner = Owner { process: process.clone(), stall: spec.stall_timeout, attaching };
             ready.send(Ok(process)).ok();
-            owner.relay(lines, early, &mut guarded, &stop).await
+            owner.relay(lines, early, &mut guarded, &stop, recorder).await
         }
         Err(cause) => {
             let exit = finish(&spec.agent, pid, cause, None, &mut guarded, &closing, &mut words).await;
+            exit.record(Recorder::new(spec.journal.clone(), stream));
             ready.send(Err(Arc::new(exit))).ok();
             return;
         }
@@ -268,7 +281,19 @@ async fn run(spec: Spec, ready: oneshot::Sender<Result<Arc<Process>, Arc<Exit>>>
     } else {
         debug!(agent = %spec.agent, pid, how = exit.summary(), "agent process ended");
     }
+    exit.record(Recorder::new(spec.journal.clone(), stream));
     record.send_replace(Some(Arc::new(exit)));
+}
+
+/// What is known of a process at its start. Its environment may hold secrets.
+fn started_note(spec: &Spec, pid: u32) -> serde_json::Value {
+    serde_json::json!({
+        "agent": &*spec.agent,
+        "pid": pid,
+        "command": spec.launch.program.to_string_lossy(),
+        "args": spec.launch.args,
+        "cwd": spec.launch.cwd.to_string_lossy(),
+    })
 }
 
 /// Ends what is left of a process and writes its exit record.
@@ -326,9 +351,12 @@ async fn handshake(
     input: &queue::Sender<Bytes>,
     spec: &Spec,
     stop: &Stop,
+    recorder: &mut Recorder,
 ) -> Result<(AgentHello, Vec<Frame>), Cause> {
     let id = WireId { slot: 0, number: 0 }.to_string();
     let hello = acp::initialize_agent(&id, spec.capabilities);
+    recorder.frame(Origin::Conductor, Destination::Agent, None, &hello);
+    recorder.commit(Class::Stop).ok();
     input.try_send(hello.len(), hello).map_err(|_| Cause::Itself)?;
     let mut noise = 0;
     loop {
@@ -344,6 +372,7 @@ async fn handshake(
         };
         let mut run = Run::parse(block, |line, fault| {
             noise += 1;
+            recorder.frame(Origin::Agent, Destination::Editor, None, line);
             info!(agent = %spec.agent, %fault, line = frame::escape(line, 200), "agent wrote a line that is no frame");
         });
         if noise >= MAX_VIOLATIONS {
@@ -354,6 +383,7 @@ async fn handshake(
         });
         if let Some(at) = answer {
             let frame = run.frame(at);
+            recorder.run(Origin::Agent, Destination::Editor, &[], &run.select(|i| i <= at));
             if frame.peek().kind == Kind::Error {
                 let error = frame::escape(frame.get(frame.peek().outcome), 500);
                 return Err(Cause::Handshake(format!("it refused initialize: {error}")));
@@ -363,6 +393,7 @@ async fn handshake(
             let early = (0..run.len()).map(|i| run.frame(i)).collect();
             return Ok((hello, early));
         }
+        recorder.run(Origin::Agent, Destination::Editor, &[], &run);
         if last {
             return Err(Cause::Itself);
         }
@@ -385,8 +416,9 @@ impl Owner {
         early: Vec<Frame>,
         guarded: &mut Guarded,
         stop: &Stop,
+        recorder: Recorder,
     ) -> (Cause, Option<ExitStatus>) {
-        let mut routing = Routing::new(self.process.clone(), OUTPUT_RUNS, OUTPUT_BYTES);
+        let mut routing = Routing::new(self.process.clone(), OUTPUT_RUNS, OUTPUT_BYTES, recorder);
         for frame in early {
             routing.accept(&frame.into());
         }
@@ -414,11 +446,15 @@ impl Owner {
                     unfinished_since = None;
                     match block {
                         Ok(None) => {}
-                        Ok(Some(Block::Lines(block))) => routing.accept(&self.parse(block)),
+                        Ok(Some(Block::Lines(block))) => {
+                            let run = self.parse(block, &mut routing.recorder);
+                            routing.accept(&run);
+                        }
                         Ok(Some(Block::TooLong)) => return (Cause::LineTooLong, status),
                         end => {
                             if let Ok(Some(Block::End(rest))) = end && !rest.is_empty() {
-                                routing.accept(&self.parse(rest));
+                                let run = self.parse(rest, &mut routing.recorder);
+                                routing.accept(&run);
                             }
                             while routing.has_waiting() && !stop.token.is_cancelled() {
                                 tokio::select! {
@@ -445,13 +481,17 @@ impl Owner {
         }
     }
 
-    fn parse(&self, block: Bytes) -> Run {
+    fn parse(&self, block: Bytes, recorder: &mut Recorder) -> Run {
         let mut faults: Vec<(String, Fault)> = Vec::new();
         let run = Run::parse(block, |line, fault| {
             if faults.len() < MAX_VIOLATIONS as usize {
+                recorder.frame(Origin::Agent, Destination::Editor, None, line);
                 faults.push((frame::escape(line, 200), fault));
             }
         });
+        if !faults.is_empty() {
+            recorder.commit(Class::Stop).ok();
+        }
         for (line, fault) in faults {
             self.process.violation(format_args!("a line that is {fault}: {line}"));
         }

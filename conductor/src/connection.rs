@@ -33,9 +33,12 @@ use crate::{
     cwd_map::CwdMap,
     frame::{Fault, Frame, Kind, Method, Run},
     identity::Caller,
+    journal::{Class, Journal},
     pending::WireId,
     pool::Pool,
     queue::{self, NotSent},
+    record::{Destination, Origin, Stream as Recorded, StreamKind, note},
+    recorder::Recorder,
     router::Router,
     session::{Packet, SessionEvent, SessionHandle, Wish},
     tasks::Tasks,
@@ -67,6 +70,8 @@ pub struct Hub {
     pub pool: Pool,
     /// The sessions.
     pub router: Router,
+    /// Where everything is written down.
+    pub journal: Journal,
     /// Where tasks run.
     pub tasks: Tasks,
     /// The configuration as it is now.
@@ -80,6 +85,8 @@ pub struct Hub {
 /// What the editor's side said when it connected.
 #[derive(Debug, Clone, Default)]
 pub struct Greeting {
+    /// What the editor's side calls itself.
+    pub client: String,
     /// The agent new sessions use; the default one if empty.
     pub agent: String,
     /// The model and mode they start with.
@@ -105,7 +112,22 @@ pub enum End {
     Draining,
 }
 
+impl std::fmt::Display for End {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::EditorGone => f.write_str("the editor went away"),
+            Self::Invalid(why) | Self::NoAgent(why) => f.write_str(why),
+            Self::TooLarge => f.write_str("the editor sent more than a frame may have"),
+            Self::Stalled => f.write_str("the editor did not take its frames"),
+            Self::Draining => f.write_str("the service is stopping"),
+        }
+    }
+}
+
 struct Connection {
+    id: Uuid,
+    /// What concerns no session is recorded here.
+    recorder: Recorder,
     hub: Hub,
     caller: Caller,
     greeting: Greeting,
@@ -135,6 +157,28 @@ struct Seat {
 
 /// Serves one editor until it goes.
 pub async fn serve(
+    id: Uuid,
+    hub: Hub,
+    caller: Caller,
+    greeting: Greeting,
+    inbound: impl Stream<Item = Result<Bytes, End>> + Unpin,
+    out: queue::Sender<Packet>,
+) -> End {
+    let stream = Recorded { id, kind: StreamKind::Connection };
+    let mut recorder = Recorder::new(Some(hub.journal.clone()), stream);
+    let said = json!({ "user": caller.user, "teams": caller.teams, "client": greeting.client });
+    recorder.note(note::CONNECTED, &said);
+    let journal = hub.journal.clone();
+    let end = converse(id, recorder, hub, caller, greeting, inbound, out).await;
+    let mut recorder = Recorder::new(Some(journal), stream);
+    recorder.note(note::DISCONNECTED, &json!({ "reason": end.to_string() }));
+    recorder.commit(Class::Stop).ok();
+    end
+}
+
+async fn converse(
+    id: Uuid,
+    recorder: Recorder,
     hub: Hub,
     caller: Caller,
     greeting: Greeting,
@@ -142,10 +186,12 @@ pub async fn serve(
     out: queue::Sender<Packet>,
 ) -> End {
     let (events, mut happened) = mpsc::channel(EVENTS);
-    let closing = hub.closing.clone();
+    let (closing, journal) = (hub.closing.clone(), hub.journal.clone());
     let to_editor = out.clone();
     let cwd_map = CwdMap::new(&hub.config.borrow().service.cwd_map).map(Arc::new);
     let mut connection = Connection {
+        id,
+        recorder,
         cwd_map,
         hub,
         caller,
@@ -182,8 +228,12 @@ pub async fn serve(
                     connection.send(line);
                 }
             }
-            block = inbound.next(), if connection.outbox.len() < MAX_OUTBOX => match block {
-                Some(Ok(block)) => connection.block(block),
+            () = journal.accepting(), if connection.recorder.has_pending() => connection.write(),
+            block = inbound.next(), if connection.has_room() => match block {
+                Some(Ok(block)) => {
+                    connection.block(block);
+                    connection.write();
+                }
                 Some(Err(end)) => return end,
                 None => {
                     timeout(LAST_WORDS, connection.finish()).await.ok();
@@ -210,10 +260,26 @@ impl Connection {
         }
     }
 
+    fn has_room(&self) -> bool {
+        self.outbox.len() < MAX_OUTBOX && self.recorder.has_room()
+    }
+
+    /// Writes down what concerns no session. Nothing here has an effect, so
+    /// nothing waits for it.
+    fn write(&mut self) {
+        self.recorder.commit(Class::Stop).ok();
+    }
+
+    fn record(&mut self, frame: &Frame) {
+        self.recorder.frame(Origin::Editor, Destination::Agent, None, frame.bytes());
+    }
+
     fn block(&mut self, block: Bytes) {
         let mut faults = Vec::new();
-        let run = Run::parse(block, |_, fault| faults.push(fault));
-        for fault in faults {
+        let lines = block.clone();
+        let run = Run::parse(block, |line, fault| faults.push((lines.slice_ref(line), fault)));
+        for (line, fault) in faults {
+            self.recorder.frame(Origin::Editor, Destination::Agent, None, &line);
             let code = if matches!(fault, Fault::NotJson(_) | Fault::NotUtf8) {
                 code::PARSE
             } else {
@@ -239,8 +305,9 @@ impl Connection {
             Kind::Result | Kind::Error => {
                 // Answers to nothing are the editor's own affair.
                 let seat = WireId::parse(frame.get(peek.id)).and_then(|id| self.seats.get(&id.slot));
-                if let Some(seat) = seat {
-                    seat.handle.tell(frame);
+                match seat {
+                    Some(seat) => seat.handle.tell(frame),
+                    None => self.record(&frame),
                 }
             }
             Kind::Request
@@ -255,18 +322,18 @@ impl Connection {
                 self.refuse(&frame, Refusal::new(code::INVALID_REQUEST, "send initialize first"));
             }
             Kind::Request => self.request(frame),
-            Kind::Notification if self.initialized.is_none() => {}
+            Kind::Notification if self.initialized.is_none() => self.record(&frame),
             Kind::Notification if peek.method == Method::CancelRequest => {
+                self.record(&frame);
                 // The session that has it in flight will know its id.
                 for seat in self.seats.values() {
                     seat.handle.tell(frame.clone());
                 }
             }
-            Kind::Notification => {
-                if let Some(seat) = self.seat(&frame) {
-                    seat.handle.tell(frame);
-                }
-            }
+            Kind::Notification => match self.seat(&frame) {
+                Some(seat) => seat.handle.tell(frame),
+                None => self.record(&frame),
+            },
             Kind::Opaque => {
                 let text = "neither a request, a notification nor an answer";
                 self.refuse(&frame, Refusal::new(code::INVALID_REQUEST, text));
@@ -346,6 +413,7 @@ impl Connection {
             let text = "initialize needs protocolVersion, a number";
             return self.refuse(frame, Refusal::new(code::INVALID_PARAMS, text));
         }
+        self.record(frame);
         // A second handshake is answered like the first and changes nothing.
         let able = *self.initialized.get_or_insert_with(|| EditorCapabilities::parse(&params));
         let id = frame.copy(frame.peek().id);
@@ -372,6 +440,7 @@ impl Connection {
                 }
             },
         };
+        self.record(frame);
         let all = self.hub.router.list(&self.caller, cwd.as_deref());
         let mut rest = all.into_iter().filter(|(id, _)| after.is_none_or(|after| *id < after));
         let page: Vec<_> = rest.by_ref().take(PAGE).collect();
@@ -406,6 +475,7 @@ impl Connection {
                 return self.refuse(frame, Refusal::new(code::INVALID_PARAMS, OPEN_ELSEWHERE));
             }
         }
+        self.record(frame);
         // Deleting what is not there is fine: the wish is fulfilled.
         self.send(acp::result(frame.get(frame.peek().id), b"{}"));
     }
@@ -437,11 +507,14 @@ impl Connection {
     }
 
     fn refuse(&mut self, frame: &Frame, refusal: impl std::borrow::Borrow<Refusal>) {
+        self.record(frame);
         let line = refusal.borrow().frame(frame.get(frame.peek().id));
         self.send(line);
     }
 
     fn send(&mut self, line: Bytes) {
+        self.recorder.frame(Origin::Conductor, Destination::Editor, None, &line);
+        self.write();
         let packet = Packet { frames: line, count: 1 };
         if self.outbox.is_empty() {
             match self.out.try_send(packet.frames.len(), packet) {

@@ -111,9 +111,10 @@ impl From<&config::Journal> for Settings {
 }
 
 /// What an append is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// Frames that are passed on once they are written.
+    #[default]
     Stream,
     /// Frames after which something happens in the world; they wait for
     /// [`Journal::released`].
@@ -300,6 +301,12 @@ impl Shared {
 /// A handle to the journal.
 #[derive(Clone)]
 pub struct Journal(Arc<Handle>);
+
+impl fmt::Debug for Journal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Journal").field("id", &self.0.shared.id).finish_non_exhaustive()
+    }
+}
 
 struct Handle {
     shared: Arc<Shared>,

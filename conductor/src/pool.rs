@@ -26,6 +26,7 @@ use crate::{
     acp::{AgentHello, WorkspaceCapabilities},
     agent::Process,
     config::Config,
+    journal::Journal,
     tasks::Tasks,
 };
 
@@ -163,10 +164,10 @@ enum Ask {
 
 impl Pool {
     /// Starts the pool. Agents with an isolated home have it beneath `homes`.
-    pub fn start(config: &Arc<Config>, homes: PathBuf, tasks: &Tasks) -> Self {
+    pub fn start(config: &Arc<Config>, homes: PathBuf, journal: Journal, tasks: &Tasks) -> Self {
         let (asks, asked) = mpsc::channel(ASKS);
         let (publish, status) = watch::channel(Arc::default());
-        let keeper = keeper::Keeper::new(config, homes, tasks.clone(), publish);
+        let keeper = keeper::Keeper::new(config, homes, journal, tasks.clone(), publish);
         keeper.show();
         tasks.start("pool", keeper.run(asked));
         Self { asks, status }

@@ -12,6 +12,7 @@ use std::{
 
 use bytes::Bytes;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::identity::Caller;
@@ -38,8 +39,8 @@ pub struct Entry {
     pub title: Option<String>,
     /// When something last happened in it.
     pub updated: SystemTime,
-    /// Whether an editor has it open.
-    pub live: bool,
+    /// Ends it; `None` if no editor has it open.
+    pub live: Option<CancellationToken>,
 }
 
 /// The table of sessions.
@@ -76,8 +77,11 @@ impl Router {
     pub fn opened(&self, id: Uuid, entry: Entry) {
         let mut sessions = self.lock();
         if sessions.len() >= MAX_PARKED {
-            let oldest =
-                sessions.iter().filter(|(_, e)| !e.live).min_by_key(|(_, e)| e.updated).map(|(id, _)| *id);
+            let oldest = sessions
+                .iter()
+                .filter(|(_, e)| e.live.is_none())
+                .min_by_key(|(_, e)| e.updated)
+                .map(|(id, _)| *id);
             if let Some(oldest) = oldest {
                 sessions.remove(&oldest);
             }
@@ -93,9 +97,9 @@ impl Router {
     /// Claims a parked session for reopening.
     pub fn claim(&self, id: Uuid, caller: &Caller) -> Found {
         match self.lock().get_mut(&id).filter(|entry| entry.owner == caller.user) {
-            Some(entry) if entry.live => Found::Live,
+            Some(entry) if entry.live.is_some() => Found::Live,
             Some(entry) => {
-                entry.live = true;
+                entry.live = Some(CancellationToken::new());
                 Found::Parked(entry.clone())
             }
             None => Found::Nothing,
@@ -105,8 +109,29 @@ impl Router {
     /// Notes that no editor has the session open any more.
     pub fn parked(&self, id: Uuid) {
         if let Some(entry) = self.lock().get_mut(&id) {
-            entry.live = false;
+            entry.live = None;
             entry.updated = SystemTime::now();
+        }
+    }
+
+    /// Notes how a reopened session is ended.
+    pub fn reopened(&self, id: Uuid, close: CancellationToken) {
+        if let Some(entry) = self.lock().get_mut(&id) {
+            entry.live = Some(close);
+        }
+    }
+
+    /// Ends a session, whoever has it open. Whether there is one that the
+    /// caller may close; one that is not open is closed already.
+    pub fn close(&self, id: Uuid, caller: &Caller) -> bool {
+        match self.lock().get(&id).filter(|entry| entry.owner == caller.user || caller.is_admin()) {
+            Some(entry) => {
+                if let Some(close) = &entry.live {
+                    close.cancel();
+                }
+                true
+            }
+            None => false,
         }
     }
 
@@ -122,7 +147,7 @@ impl Router {
     pub fn deleted(&self, id: Uuid, caller: &Caller, own: bool) -> bool {
         let mut sessions = self.lock();
         match sessions.get(&id).filter(|entry| entry.owner == caller.user) {
-            Some(entry) if entry.live && !own => false,
+            Some(entry) if entry.live.is_some() && !own => false,
             Some(_) => sessions.remove(&id).is_some(),
             None => true,
         }

@@ -18,9 +18,10 @@ use crate::{
     config::{Config, Loaded, check_listen},
     connection::Hub,
     grpc,
+    journal::Journal,
     pool::Pool,
     router::Router,
-    state::{ServiceState, StateDir},
+    state::StateDir,
     tasks::Tasks,
     telemetry,
 };
@@ -93,10 +94,20 @@ async fn serve(global: &Global, args: &ServeArgs, loaded: Loaded) -> Result<(), 
     strays::adopt();
     let tasks = Tasks::default();
     let (publish, configured) = watch::channel(config.clone());
-    let pool = Pool::start(&config, state.path().join("homes"), &tasks);
+    let (journal, recovered) = Journal::open(&state.path().join("journal"), (&config.journal).into())
+        .map_err(|error| format!("the journal cannot be opened: {error}"))?;
+    info!(
+        segments = recovered.segments,
+        frames = recovered.frames,
+        bytes = recovered.bytes,
+        took_ms = recovered.took.as_millis() as u64,
+        "the journal is open"
+    );
+    let pool = Pool::start(&config, state.path().join("homes"), journal.clone(), &tasks);
     let hub = Hub {
         pool: pool.clone(),
         router: Router::default(),
+        journal,
         tasks: tasks.clone(),
         config: configured,
         draining: CancellationToken::new(),
@@ -120,7 +131,9 @@ async fn serve(global: &Global, args: &ServeArgs, loaded: Loaded) -> Result<(), 
     while signals.next().await == Wake::Reload {
         reload(args, loaded.file.as_deref(), &publish, &pool).await;
     }
-    drain(&hub, &stop, &mut signals, state).await;
+    drain(&hub, &stop, &mut signals).await;
+    hub.journal.close();
+    drop(state);
     Ok(())
 }
 
@@ -159,7 +172,7 @@ async fn reload(
 
 /// Stops accepting, lets turns end, ends everything. A second signal skips the
 /// waiting.
-async fn drain(hub: &Hub, stop: &CancellationToken, signals: &mut Signals, state: ServiceState) {
+async fn drain(hub: &Hub, stop: &CancellationToken, signals: &mut Signals) {
     let grace = hub.config.borrow().service.drain_timeout;
     info!(
         turns = hub.router.turns(),
@@ -183,7 +196,6 @@ async fn drain(hub: &Hub, stop: &CancellationToken, signals: &mut Signals, state
         // The guards see our end and kill what is beneath them.
         () = signals.stop_again() => warn!("stopped at once"),
     }
-    drop(state);
 }
 
 #[derive(Debug, PartialEq, Eq)]

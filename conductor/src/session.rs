@@ -12,17 +12,17 @@ mod ending;
 mod from_agent;
 mod from_editor;
 mod host;
+mod opening;
+mod outbox;
 
 use std::{
     collections::{HashSet, VecDeque},
     path::PathBuf,
-    pin::pin,
     sync::Arc,
     time::Duration,
-    time::SystemTime,
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use serde_json::json;
 use tokio::{
     sync::mpsc,
@@ -32,18 +32,24 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, debug, info_span};
 use uuid::Uuid;
 
-use self::host::Host;
 pub use self::host::Hosting;
+use self::{
+    host::Host,
+    outbox::{Entry as Recorded, Gate, Input, Outgoing, Waiting},
+};
 use crate::{
-    acp::{self, AgentHello, EditorCapabilities, Refusal, code},
+    acp::{self, EditorCapabilities, Refusal},
     agent::{Cause, Exit, Process},
     cwd_map::CwdMap,
-    frame::{Frame, Kind, Method, Run, splice},
+    frame::{Frame, Kind, Method, Run},
     identity::Caller,
+    journal::{Class, Journal, Ticket},
     pending::{Pending, WireId},
     pool::{Key, Lease, Pool},
     queue,
-    router::{Entry, Router},
+    record::{Stream, StreamKind},
+    recorder::Recorder,
+    router::Router,
     tasks::Tasks,
 };
 
@@ -131,6 +137,8 @@ pub struct Open {
     pub request: Frame,
     /// Who asks.
     pub caller: Caller,
+    /// By which connection.
+    pub connection: Uuid,
     /// Which process it needs.
     pub key: Key,
     /// Where it works.
@@ -142,6 +150,8 @@ pub struct Open {
     pub cwd_map: Option<Arc<CwdMap>>,
     /// What it should start with.
     pub wish: Wish,
+    /// Ends it from outside.
+    pub close: CancellationToken,
     /// How long a cancelled turn may take to end.
     pub cancel_grace: Duration,
     /// How long the editor may leave its frames unread.
@@ -199,6 +209,8 @@ struct Ask {
     method: Method,
     /// The agent has withdrawn it; by then the answer is due.
     withdrawn: Option<Instant>,
+    /// Options of a permission request that allow nothing.
+    rejects: Vec<String>,
 }
 
 /// The running turn.
@@ -213,6 +225,7 @@ struct Turn {
 /// The agent's side of the session.
 #[derive(Debug)]
 struct Binding {
+    id: Uuid,
     lease: Lease,
     slot: u32,
     /// The agent's id of the session, with quotes; empty until it is told.
@@ -239,25 +252,60 @@ struct Session {
     host: Host,
     turn: Option<Turn>,
     queued: VecDeque<Frame>,
-    to_agent: VecDeque<Bytes>,
-    to_editor: VecDeque<Packet>,
+    journal: Journal,
+    recorder: Recorder,
+    /// While something is handled: what is recorded besides it, the ids that
+    /// it goes on with, what follows from it, and the weightiest of that.
+    entries: Vec<Recorded>,
+    outgoing: Vec<(u32, u64)>,
+    staged: Vec<Outgoing>,
+    class: Class,
+    /// Where in its run the frame in hand stands.
+    index: u32,
+    /// Jobs of this host that wait to hear of their record.
+    gates: Vec<Gate>,
+    /// The frame in hand is recorded later, when its turn comes.
+    deferred: bool,
+    /// What the journal has not taken yet.
+    held: Vec<Outgoing>,
+    to_agent: VecDeque<Waiting>,
+    to_editor: VecDeque<Waiting>,
     stalled_since: Option<Instant>,
     /// Terminals that the editor runs for this session.
     terminals: HashSet<String>,
     exit: Option<Arc<Exit>>,
     /// The editor's id of the `session/close` that ends it.
     closing: Option<Bytes>,
+    /// It ends because the editor closed it.
+    closed: bool,
     ended: bool,
 }
 
 /// Starts a session's task.
-pub fn start(open: Open, link: EditorLink, pool: Pool, router: Router, tasks: &Tasks) -> SessionHandle {
+pub fn start(
+    open: Open,
+    link: EditorLink,
+    pool: Pool,
+    router: Router,
+    journal: Journal,
+    tasks: &Tasks,
+) -> SessionHandle {
     let (input, frames) = queue::queue(INPUT_FRAMES, INPUT_BYTES);
     let span =
         info_span!("session", session.id = %open.id, agent = %open.key.agent, user = %open.caller.user);
     let session = Session {
         host: Host::new(open.hosting.as_ref(), link.capabilities),
         name: format!("\"{}\"", open.id).into(),
+        recorder: Recorder::new(Some(journal.clone()), Stream { id: open.id, kind: StreamKind::Session }),
+        journal,
+        entries: Vec::new(),
+        outgoing: Vec::new(),
+        staged: Vec::new(),
+        class: Class::Stream,
+        index: 0,
+        gates: Vec::new(),
+        deferred: false,
+        held: Vec::new(),
         open,
         link,
         router,
@@ -273,6 +321,7 @@ pub fn start(open: Open, link: EditorLink, pool: Pool, router: Router, tasks: &T
         terminals: HashSet::new(),
         exit: None,
         closing: None,
+        closed: false,
         ended: false,
     };
     let overrun = CancellationToken::new();
@@ -283,121 +332,37 @@ pub fn start(open: Open, link: EditorLink, pool: Pool, router: Router, tasks: &T
 impl Session {
     async fn run(mut self, pool: Pool, mut input: queue::Receiver<Frame>, overrun: CancellationToken) {
         let mut held = Vec::new();
+        self.note_opened();
         if let Some(mut output) = self.bind(pool, &mut input, &mut held).await {
             self.ask_to_open();
             for frame in held.drain(..) {
                 self.from_editor(&frame);
+                self.commit(Input::Frame(&frame));
             }
             self.serve(&mut input, &mut output, overrun).await;
             self.refuse_agent(output);
         }
         self.stop_host();
         self.answer_rest();
+        self.commit(Input::Nothing);
         // What came too late is answered like what comes from now on.
         input.close();
         held.extend(std::iter::from_fn(|| input.try_recv()));
         for frame in held.iter().filter(|frame| frame.peek().kind == Kind::Request) {
-            self.send_editor(Refusal::unknown_session(frame).frame(frame.get(frame.peek().id)));
+            self.say_editor(Refusal::unknown_session(frame).frame(frame.get(frame.peek().id)));
+            self.commit(Input::Frame(frame));
         }
         // First the agent: stopping must not wait for an editor that is slow, and
         // the place is free before the editor reads that the session is closed.
         self.leave();
         self.binding = None;
         if let Some(id) = self.closing.take() {
-            self.send_editor(acp::result(&id, b"{}"));
+            self.say_editor(acp::result(&id, b"{}"));
         }
+        self.note_ended();
         self.flush_editor().await;
         self.host.ended().await;
         self.link.events.send(SessionEvent::Ended(self.link.slot)).await.ok();
-    }
-
-    /// Leases a process and takes a place at it. What the editor says
-    /// meanwhile is held.
-    async fn bind(
-        &mut self,
-        pool: Pool,
-        input: &mut queue::Receiver<Frame>,
-        held: &mut Vec<Frame>,
-    ) -> Option<queue::Receiver<Run>> {
-        let known = match &self.open.opening {
-            Opening::New => None,
-            Opening::Load(name) | Opening::Resume(name) => Some(name.clone()),
-        };
-        let key = self.open.key.clone();
-        let name = known.clone().unwrap_or_default();
-        let mut attached = pin!(async {
-            let lease = pool.lease(key).await.map_err(|why| why.to_string())?;
-            match lease.process.attach(known).await {
-                Some(attachment) => Ok((lease, attachment)),
-                None => Err(lease.process.exited().await.to_string()),
-            }
-        });
-        loop {
-            tokio::select! {
-                attached = &mut attached => match attached {
-                    Ok((lease, attachment)) => {
-                        if let Some(refusal) = self.cannot_reopen(&lease.process.hello) {
-                            self.answer_opening(&refusal);
-                            return None;
-                        }
-                        self.binding = Some(Binding { lease, slot: attachment.slot, name });
-                        return Some(attachment.output);
-                    }
-                    Err(why) => {
-                        self.answer_opening(&Refusal::new(code::AGENT_ENDED, why));
-                        return None;
-                    }
-                },
-                frame = input.recv() => {
-                    let Some(frame) = frame else {
-                        self.answer_opening(&Refusal::new(code::AGENT_ENDED, ending::NO_CONNECTION));
-                        return None;
-                    };
-                    let peek = frame.peek();
-                    let opening = self.open.request.get(self.open.request.peek().id);
-                    if peek.method == Method::CancelRequest && frame.get(peek.request_id) == opening {
-                        self.answer_opening(&Refusal::new(code::CANCELLED, "cancelled before the agent was ready"));
-                        return None;
-                    }
-                    if held.len() < MAX_QUEUED_PROMPTS {
-                        held.push(frame);
-                    } else {
-                        self.refuse(&frame, code::LIMIT, "too much is waiting for this session to open");
-                    }
-                }
-            }
-        }
-    }
-
-    /// Why this agent cannot open the session in the way that is asked for.
-    fn cannot_reopen(&self, hello: &AgentHello) -> Option<Refusal> {
-        let (able, what) = match self.open.opening {
-            Opening::New => return None,
-            Opening::Load(_) => (hello.can_load(), "session/load"),
-            Opening::Resume(_) => (hello.can("resume"), "session/resume"),
-        };
-        let text = || format!("agent `{}` does not offer {what}", self.open.key.agent);
-        (!able).then(|| Refusal::new(code::METHOD_NOT_FOUND, text()))
-    }
-
-    /// Passes the opening request on to the agent.
-    fn ask_to_open(&mut self) {
-        let Some(binding) = &self.binding else { return };
-        let request = self.open.request.clone();
-        let peek = request.peek();
-        // Null means none; agents differ in whether they take it.
-        let mcp = request.get(peek.mcp_servers);
-        let servers = if mcp == b"null" { peek.mcp_servers } else { Default::default() };
-        let name = binding.name.clone();
-        let editor_id = request.copy(peek.id);
-        let id = self.number(Request { purpose: Purpose::Open, editor_id });
-        let mut out = BytesMut::new();
-        splice(
-            &mut out,
-            request.bytes(),
-            [(peek.id, id.as_bytes()), (peek.session, &name), (servers, b"[]")],
-        );
-        self.send_agent(out.freeze());
     }
 
     async fn serve(
@@ -407,7 +372,8 @@ impl Session {
         overrun: CancellationToken,
     ) {
         let Some(process) = self.binding.as_ref().map(|binding| binding.process().clone()) else { return };
-        let out = self.link.out.clone();
+        let close = self.open.close.clone();
+        let (out, journal) = (self.link.out.clone(), self.journal.clone());
         let mut agent_gone = false;
         let mut editor_gone = false;
         while !self.ended && !editor_gone {
@@ -416,46 +382,76 @@ impl Session {
                 // hearing the editor.
                 self.to_agent.clear();
             }
-            let editor_size = self.to_editor.front().map_or(0, |packet| packet.frames.len());
-            let agent_size = self.to_agent.front().map_or(0, Bytes::len);
+            let (editor_size, editor_ticket) = front(&self.to_editor);
+            let (agent_size, agent_ticket) = front(&self.to_agent);
             let deadline = self.next_deadline();
             let has_room = self.host.has_room();
+            let has_outbox = self.to_editor.len() < MAX_OUTBOX && self.to_agent.len() < MAX_OUTBOX;
+            // What the editor says may stop something that waits for the disk.
+            let hears_editor =
+                has_outbox && self.recorder.has_room() && (agent_size == 0 || agent_ticket.is_some());
+            let hears_agent =
+                !agent_gone && editor_size == 0 && has_outbox && has_room && !self.is_unwritten();
             tokio::select! {
                 biased;
-                permit = out.reserve(editor_size), if editor_size > 0 => {
+                permit = out.reserve(editor_size), if editor_size > 0 && editor_ticket.is_none() => {
                     match (permit, self.to_editor.pop_front()) {
-                        (Ok(permit), Some(packet)) => permit.send(packet),
+                        (Ok(permit), Some(waiting)) => permit.send(waiting.packet),
                         _ => editor_gone = true,
                     }
                     self.stalled_since = (!self.to_editor.is_empty()).then(Instant::now);
                 }
-                permit = process.input().reserve(agent_size), if agent_size > 0 && !agent_gone => {
-                    if let (Ok(permit), Some(line)) = (permit, self.to_agent.pop_front()) {
-                        permit.send(line);
+                permit = process.input().reserve(agent_size),
+                    if agent_size > 0 && agent_ticket.is_none() && !agent_gone => {
+                    if let (Ok(permit), Some(waiting)) = (permit, self.to_agent.pop_front()) {
+                        permit.send(waiting.packet.frames);
                     } else {
                         self.to_agent.clear();
                     }
                 }
+                released = released(&journal, agent_ticket), if agent_ticket.is_some() => {
+                    self.agent_released(released);
+                }
+                released = released(&journal, editor_ticket), if editor_ticket.is_some() => {
+                    self.editor_released(released);
+                }
+                () = journal.accepting(), if self.is_unwritten() => self.write(),
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
                     self.deadline_passed().await;
+                    self.commit(Input::Nothing);
                 }
                 // Before the agent's output: a flood must not hold up a cancel.
-                frame = input.recv(), if agent_size == 0 && self.to_editor.len() < MAX_OUTBOX => {
+                frame = input.recv(), if hears_editor => {
                     match frame {
-                        Some(frame) => self.from_editor(&frame),
+                        Some(frame) => {
+                            self.from_editor(&frame);
+                            self.commit(Input::Frame(&frame));
+                        }
                         None => editor_gone = true,
                     }
                 }
-                done = self.host.next(), if agent_size == 0 => self.host_answers(done),
-                run = output.recv(), if !agent_gone && editor_size == 0 && self.to_agent.len() < MAX_OUTBOX
-                    && has_room => {
+                done = self.host.next(), if agent_size == 0 || agent_ticket.is_some() => {
+                    self.host_answers(done);
+                    self.commit(Input::Nothing);
+                }
+                run = output.recv(), if hears_agent => {
                     match run {
-                        Some(run) => self.from_agent(&run),
+                        Some(run) => {
+                            self.from_agent(&run);
+                            self.commit(Input::Run(&run));
+                        }
                         None => agent_gone = true,
                     }
                 }
+                () = close.cancelled() => {
+                    self.closed = true;
+                    self.ended = true;
+                }
                 () = overrun.cancelled(), if !process.is_ending() => process.stop(Cause::Overrun),
-                exit = process.exited(), if agent_gone && self.exit.is_none() => self.agent_ended(exit),
+                exit = process.exited(), if agent_gone && self.exit.is_none() => {
+                    self.agent_ended(exit);
+                    self.commit(Input::Nothing);
+                }
             }
         }
     }
@@ -463,7 +459,9 @@ impl Session {
     fn next_deadline(&self) -> Option<Instant> {
         let turn = self.turn.as_ref().and_then(|turn| turn.cancelled);
         let asks = self.asks.iter().filter_map(|ask| ask.withdrawn).min();
-        let stall = self.stalled_since.map(|since| since + self.open.editor_timeout);
+        // While something waits for the disk, the editor is not to blame.
+        let stalled = self.stalled_since.filter(|_| front(&self.to_editor).1.is_none());
+        let stall = stalled.map(|since| since + self.open.editor_timeout);
         [turn, asks, stall].into_iter().flatten().min()
     }
 
@@ -492,81 +490,35 @@ impl Session {
     }
 
     /// Notes a request to the agent and gives its id on the wire.
-    fn number(&mut self, request: Request) -> String {
+    fn number(&mut self, request: Request) -> WireId {
         let number = self.requests.register(request);
         let slot = self.binding.as_ref().map_or(0, |binding| binding.slot);
-        WireId { slot, number }.to_string()
+        WireId { slot, number }
     }
 
     fn tell_agent(&mut self, method: &str) {
         let Some(binding) = &self.binding else { return };
         let id: String = serde_json::from_slice(&binding.name).unwrap_or_default();
-        self.send_agent(acp::call(None, method, &json!({ "sessionId": id })));
-    }
-
-    fn send_agent(&mut self, line: Bytes) {
-        let Some(binding) = &self.binding else { return };
-        if self.to_agent.is_empty() {
-            match binding.process().input().try_send(line.len(), line) {
-                Ok(()) | Err(queue::NotSent::Closed(_)) => {}
-                Err(queue::NotSent::Full(line)) => self.to_agent.push_back(line),
-            }
-        } else {
-            self.to_agent.push_back(line);
-        }
-    }
-
-    fn send_editor(&mut self, line: Bytes) {
-        self.send_packet(Packet { frames: line, count: 1 });
-    }
-
-    fn send_packet(&mut self, packet: Packet) {
-        if self.to_editor.is_empty() {
-            match self.link.out.try_send(packet.frames.len(), packet) {
-                Ok(()) => {}
-                Err(queue::NotSent::Closed(_)) => self.ended = true,
-                Err(queue::NotSent::Full(packet)) => {
-                    self.stalled_since = Some(Instant::now());
-                    self.to_editor.push_back(packet);
-                }
-            }
-        } else {
-            self.to_editor.push_back(packet);
-        }
+        self.say_agent(acp::call(None, method, &json!({ "sessionId": id })), Class::Stop);
     }
 
     fn refuse(&mut self, frame: &Frame, code: i64, message: impl Into<String>) {
         let peek = frame.peek();
         if peek.kind == Kind::Request {
-            self.send_editor(Refusal::new(code, message).frame(frame.get(peek.id)));
+            self.say_editor(Refusal::new(code, message).frame(frame.get(peek.id)));
         }
     }
+}
 
-    fn answer_opening(&mut self, refusal: &Refusal) {
-        let request = self.open.request.clone();
-        self.send_editor(refusal.frame(request.get(request.peek().id)));
-        self.ended = true;
-    }
+/// Size and ticket of what stands first in a queue.
+fn front(queue: &VecDeque<Waiting>) -> (usize, Option<Ticket>) {
+    queue.front().map_or((0, None), |waiting| (waiting.packet.frames.len(), waiting.after))
+}
 
-    /// The agent has opened the session: from now on it has a place in the
-    /// table.
-    fn opened(&mut self) {
-        self.is_open = true;
-        let Some(binding) = &self.binding else { return };
-        let entry = Entry {
-            owner: self.open.caller.user.clone(),
-            agent: self.open.key.agent.clone(),
-            cwd: self.open.cwd.clone(),
-            agent_session: binding.name.clone(),
-            title: None,
-            updated: SystemTime::now(),
-            live: true,
-        };
-        if matches!(self.open.opening, Opening::New) {
-            self.router.opened(self.open.id, entry);
-        }
-        // The connection takes its events before anything else, so there is
-        // room; should there be none, only its bookkeeping is late.
-        self.link.events.try_send(SessionEvent::Opened(self.link.slot)).ok();
+/// Waits until an effect may go, or must not.
+async fn released(journal: &Journal, ticket: Option<Ticket>) -> Result<(), Arc<str>> {
+    match ticket {
+        Some(ticket) => journal.released(ticket).await.map_err(|refused| refused.why),
+        None => std::future::pending().await,
     }
 }

@@ -1,9 +1,14 @@
 //! How a process ended: a typed cause with the evidence.
 
-use std::{fmt, path::PathBuf, process::ExitStatus, sync::Arc, time::Duration};
+use std::{
+    fmt, os::unix::process::ExitStatusExt as _, path::PathBuf, process::ExitStatus, sync::Arc, time::Duration,
+};
+
+use nix::sys::signal::Signal;
+use serde_json::json;
 
 use super::{MAX_VIOLATIONS, process};
-use crate::frame::MAX_FRAME;
+use crate::{frame::MAX_FRAME, journal::Class, record::note, recorder::Recorder};
 
 /// Why a process ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +64,20 @@ impl Exit {
     /// Whether it counts against the agent.
     pub fn is_crash(&self) -> bool {
         !matches!(self.cause, Cause::Asked(_) | Cause::NoDirectory(_))
+    }
+
+    /// Writes it down as the last words of the process.
+    pub(super) fn record(&self, mut recorder: Recorder) {
+        let signal = self.status.and_then(|status| status.signal()).and_then(|s| Signal::try_from(s).ok());
+        let params = json!({
+            "reason": self.summary(),
+            "code": self.status.and_then(|status| status.code()),
+            "signal": signal.map(Signal::as_str),
+            "crashed": self.is_crash(),
+            "stderr": self.stderr,
+        });
+        recorder.note(note::PROCESS_ENDED, &params);
+        recorder.commit(Class::Stop).ok();
     }
 
     /// The cause and the status without the evidence, for one table cell.

@@ -16,8 +16,11 @@ use super::{Attachment, Process};
 use crate::{
     acp::{self, Refusal, code},
     frame::{self, Frame, Kind, Method, Peek, Run},
+    journal::Class,
     pending::WireId,
     queue,
+    record::{Destination, Origin},
+    recorder::Recorder,
 };
 
 /// Frames kept for sessions whose id the agent has not told us yet.
@@ -44,6 +47,8 @@ pub(super) struct Routing {
     early_bytes: usize,
     outgoing: VecDeque<(u32, Run)>,
     replies: VecDeque<Bytes>,
+    /// What belongs to no session is recorded as the process's own.
+    pub(super) recorder: Recorder,
 }
 
 struct Slot {
@@ -65,7 +70,7 @@ enum Way {
 }
 
 impl Routing {
-    pub(super) fn new(process: Arc<Process>, runs: usize, bytes: u32) -> Self {
+    pub(super) fn new(process: Arc<Process>, runs: usize, bytes: u32, recorder: Recorder) -> Self {
         Self {
             process,
             runs,
@@ -77,6 +82,7 @@ impl Routing {
             early_bytes: 0,
             outgoing: VecDeque::new(),
             replies: VecDeque::new(),
+            recorder,
         }
     }
 
@@ -245,7 +251,7 @@ impl Routing {
             // Nobody else knows of it, so nobody else would close it.
             let session: serde_json::Value = answer.decode(answer.peek().session).unwrap_or_default();
             let id = WireId { slot, number: OPENING + 1 }.to_string();
-            self.replies.push_back(acp::call(Some(id), "session/close", &json!({ "sessionId": session })));
+            self.reply(acp::call(Some(id), "session/close", &json!({ "sessionId": session })));
         }
         let name = answer.copy(answer.peek().session);
         let early = std::mem::take(&mut self.early);
@@ -258,7 +264,9 @@ impl Routing {
 
     /// A session has gone before it could take these: what asks is answered.
     fn lost(&mut self, run: &Run) {
-        for index in (0..run.len()).filter(|index| run.at(*index).1.kind == Kind::Request) {
+        let requests = |index: &usize| run.at(*index).1.kind == Kind::Request;
+        self.record(&run.select(|index| !requests(&index)));
+        for index in (0..run.len()).filter(requests) {
             self.refuse(&run.frame(index));
         }
     }
@@ -276,6 +284,7 @@ impl Routing {
     /// asks something.
     fn refuse(&mut self, frame: &Frame) {
         let peek = frame.peek();
+        self.record(&frame.clone().into());
         match peek.kind {
             Kind::Result | Kind::Error => {
                 let id = frame::escape(frame.get(peek.id), 100);
@@ -289,7 +298,7 @@ impl Routing {
                         format!("{} names no session, and there is not just one", frame.method_name());
                     Refusal::new(code::METHOD_NOT_FOUND, message)
                 };
-                self.replies.push_back(refusal.frame(frame.get(peek.id)));
+                self.reply(refusal.frame(frame.get(peek.id)));
             }
             Kind::Notification if peek.method == Method::SessionUpdate => {
                 let id = frame::escape(frame.get(peek.session), 100);
@@ -297,6 +306,17 @@ impl Routing {
             }
             Kind::Notification | Kind::Opaque => {}
         }
+    }
+
+    fn record(&mut self, run: &Run) {
+        self.recorder.run(Origin::Agent, Destination::Editor, &[], run);
+        self.recorder.commit(Class::Stop).ok();
+    }
+
+    fn reply(&mut self, line: Bytes) {
+        self.recorder.frame(Origin::Conductor, Destination::Agent, None, &line);
+        self.recorder.commit(Class::Stop).ok();
+        self.replies.push_back(line);
     }
 
     /// Sends what there is room for right now.

@@ -7,6 +7,7 @@ use std::{
 };
 
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{Connection, OPEN_ELSEWHERE, Seat};
@@ -93,6 +94,9 @@ impl Connection {
         if self.hub.draining.is_cancelled() {
             return Err(Refusal::new(code::LIMIT, "the service is stopping; try again once it is back"));
         }
+        if let Some(why) = self.hub.journal.refusing() {
+            return Err(Refusal::new(code::NOT_RECORDED, &*why));
+        }
         let id = frame.get(peek.id);
         if self.seats.values().any(|seat| seat.opening.as_deref() == Some(id)) {
             let text = format!("a request with the id {} is already in flight", frame::escape(id, 100));
@@ -139,18 +143,26 @@ impl Connection {
             opening,
             request: frame.clone(),
             caller: self.caller.clone(),
+            connection: self.id,
             key,
             cwd,
             hosting,
             cwd_map: self.cwd_map.clone(),
             wish,
+            close: CancellationToken::new(),
             cancel_grace: config.service.cancel_grace,
             editor_timeout: config.service.editor_timeout,
         };
         let link =
             EditorLink { slot, out: self.out.clone(), capabilities: able, events: self.events.clone() };
-        let handle =
-            session::start(open, link, self.hub.pool.clone(), self.hub.router.clone(), &self.hub.tasks);
+        let handle = session::start(
+            open,
+            link,
+            self.hub.pool.clone(),
+            self.hub.router.clone(),
+            self.hub.journal.clone(),
+            &self.hub.tasks,
+        );
         self.names.insert(format!("\"{id}\"").into(), slot);
         let opening = Some(frame.copy(frame.peek().id));
         self.seats.insert(slot, Seat { id, handle, opening });

@@ -12,6 +12,7 @@ use super::Connection;
 use crate::{
     acp::{Refusal, code},
     frame::{Frame, Kind, Method, Run, splice},
+    journal::Class,
     pending::WireId,
     pool::{Key, Pool},
     queue,
@@ -23,9 +24,19 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 impl Connection {
     pub(super) fn sideways(&mut self, frame: Frame) {
         let key = self.likely_key(self.initialized.unwrap_or_default());
-        let pool = self.hub.pool.clone();
+        let (pool, journal) = (self.hub.pool.clone(), self.hub.journal.clone());
+        self.record(&frame);
+        let written = self.recorder.commit(Class::Effect);
         self.answers.spawn(async move {
             let id = frame.copy(frame.peek().id);
+            let recorded = match written {
+                Ok(Some(ticket)) => journal.released(ticket).await.map_err(|refused| refused.why),
+                Ok(None) => Ok(()),
+                Err(why) => Err(why),
+            };
+            if let Err(why) = recorded {
+                return Refusal::new(code::NOT_RECORDED, &*why).frame(&id);
+            }
             match timeout(TIMEOUT, ask(pool, key, &frame)).await {
                 Ok(Ok(answer)) => answer,
                 Ok(Err(refusal)) => refusal.frame(&id),

@@ -118,7 +118,7 @@ async fn serve(
         return End::NoAgent(unknown);
     }
     let client: String = hello.client.chars().filter(|c| !c.is_control()).take(100).collect();
-    info!(client, "editor connected");
+    info!(%client, "editor connected");
     let said = Welcome {
         connection_id: id.to_string(),
         server_version: env!("CARGO_PKG_VERSION").into(),
@@ -126,7 +126,7 @@ async fn serve(
     };
     welcome.send(said).ok();
     let inbound = Box::pin(inbound(messages, counts));
-    let how = connection::serve(hub, caller, greeting(hello), inbound, out).await;
+    let how = connection::serve(id, hub, caller, greeting(hello, client), inbound, out).await;
     info!(?how, "editor disconnected");
     how
 }
@@ -141,9 +141,10 @@ fn unknown_agent(hub: &Hub, hello: &Hello) -> Option<String> {
     Some(format!("there is no agent `{asked}`; there are: {}", known.join(", ")))
 }
 
-fn greeting(hello: Hello) -> Greeting {
+fn greeting(hello: Hello, client: String) -> Greeting {
     let some = |text: String| (!text.is_empty()).then_some(text);
     Greeting {
+        client,
         agent: hello.agent,
         wish: Wish { model: some(hello.model), mode: some(hello.mode) },
         cwd: some(hello.cwd).map(PathBuf::from),

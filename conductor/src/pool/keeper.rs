@@ -20,6 +20,7 @@ use crate::{
     acp::{AgentHello, WorkspaceCapabilities},
     agent::{Cause, Exit, Process, Spec, process},
     config::Config,
+    journal::Journal,
     tasks::Tasks,
 };
 
@@ -29,6 +30,7 @@ const REPORTS: usize = 256;
 pub(super) struct Keeper {
     config: Arc<Config>,
     homes: PathBuf,
+    journal: Journal,
     tasks: Tasks,
     publish: watch::Sender<Arc<Vec<AgentStatus>>>,
     kinds: BTreeMap<Arc<str>, Kind>,
@@ -49,6 +51,7 @@ impl Keeper {
     pub(super) fn new(
         config: &Arc<Config>,
         homes: PathBuf,
+        journal: Journal,
         tasks: Tasks,
         publish: watch::Sender<Arc<Vec<AgentStatus>>>,
     ) -> Self {
@@ -57,6 +60,7 @@ impl Keeper {
         let mut keeper = Self {
             config: config.clone(),
             homes,
+            journal,
             tasks,
             publish,
             kinds: BTreeMap::new(),
@@ -230,6 +234,7 @@ impl Keeper {
         let (config, homes) = (kind.config.clone(), self.homes.clone());
         let (tokens, tasks, reports) = (self.tokens.clone(), self.tasks.clone(), self.reports.clone());
         let stall_timeout = self.config.service.stall_timeout;
+        let journal = Some(self.journal.clone());
         self.tasks.start("process watch", async move {
             let permit = tokens.acquire_owned().await;
             let stamp = stamp(&program);
@@ -247,6 +252,7 @@ impl Keeper {
                         capabilities: key.capabilities,
                         start_timeout: config.start_timeout,
                         stall_timeout,
+                        journal,
                     };
                     Process::start(spec, &tasks).await
                 }

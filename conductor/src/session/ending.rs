@@ -7,11 +7,12 @@ use bytes::Bytes;
 use serde_json::json;
 use tracing::debug;
 
-use super::{Ask, Opening, Purpose, Request, Session};
+use super::{Ask, Input, Opening, Purpose, Request, Session, Waiting};
 use crate::{
     acp::{self, Refusal, code},
     agent::Exit,
     frame::{Kind, Method, Run},
+    journal::Class,
     queue,
 };
 
@@ -24,16 +25,15 @@ const NOBODY: &str = "nobody is there to answer this any more";
 impl Session {
     /// Whatever the editor still waits for: the connection is ending.
     pub(super) fn answer_rest(&mut self) {
-        let refusal = Refusal::new(code::AGENT_ENDED, NO_CONNECTION);
+        let why = if self.closed { "this session was closed" } else { NO_CONNECTION };
+        let refusal = Refusal::new(code::AGENT_ENDED, why);
         for request in self.requests.drain(|request| !request.editor_id.is_empty()) {
-            self.send_editor(match request.purpose {
+            self.say_editor(match request.purpose {
                 Purpose::Prompt => acp::result(&request.editor_id, acp::CANCELLED_TURN),
                 _ => refusal.frame(&request.editor_id),
             });
         }
-        for queued in std::mem::take(&mut self.queued) {
-            self.send_editor(acp::result(queued.get(queued.peek().id), acp::CANCELLED_TURN));
-        }
+        self.cancel_queued();
     }
 
     /// What the agent asked and nobody has taken note of yet.
@@ -42,15 +42,20 @@ impl Session {
         while let Some(run) = output.try_recv() {
             for (bytes, peek) in run.iter().filter(|(_, peek)| peek.kind == Kind::Request) {
                 let refusal = Refusal::new(code::CANCELLED, NOBODY);
-                self.send_agent(refusal.frame(peek.id.of(bytes)));
+                self.say_agent(refusal.frame(peek.id.of(bytes)), Class::Stop);
             }
+            self.commit(Input::Run(&run));
         }
     }
 
     /// What was answered last still has to reach the editor, within reason.
     pub(super) async fn flush_editor(&mut self) {
         let timeout = self.open.editor_timeout;
-        while let Some(packet) = self.to_editor.pop_front() {
+        while let Some(Waiting { packet, after }) = self.to_editor.pop_front() {
+            // An effect that waits for the disk is void now.
+            if after.is_some() {
+                continue;
+            }
             match tokio::time::timeout(timeout, self.link.out.reserve(packet.frames.len())).await {
                 Ok(Ok(permit)) => permit.send(packet),
                 _ => return,
@@ -74,12 +79,14 @@ impl Session {
             let params =
                 json!({ "sessionId": serde_json::from_slice::<String>(&binding.name).unwrap_or_default() });
             let id = self.number(Request { purpose: Purpose::Close, editor_id: Bytes::new() });
-            self.send_agent(acp::call(Some(id), "session/close", &params));
+            self.say_agent(acp::call(Some(id.to_string()), "session/close", &params), Class::Stop);
         }
+        self.commit(Input::Nothing);
         if let Some(binding) = &self.binding {
-            // The process will see the end of its input after these.
-            for line in self.to_agent.drain(..) {
-                if binding.process().input().try_send(line.len(), line).is_err() {
+            // The process will see the end of its input after these. An effect
+            // that waits for the disk is void now.
+            for Waiting { packet, .. } in self.to_agent.drain(..).filter(|waiting| waiting.after.is_none()) {
+                if binding.process().input().try_send(packet.frames.len(), packet.frames).is_err() {
                     break;
                 }
             }
@@ -100,14 +107,14 @@ impl Session {
         let refusal = Refusal::new(code::AGENT_ENDED, exit.to_string());
         for request in self.requests.drain(|_| true) {
             if !request.editor_id.is_empty() {
-                self.send_editor(refusal.frame(&request.editor_id));
+                self.say_editor(refusal.frame(&request.editor_id));
             }
         }
         if self.turn.take().is_some() {
             self.router.turn_ended();
         }
-        for frame in std::mem::take(&mut self.queued) {
-            self.send_editor(refusal.frame(frame.get(frame.peek().id)));
+        for queued in std::mem::take(&mut self.queued) {
+            self.answer_queued(queued, |id| refusal.frame(id));
         }
         self.withdraw(|_| true);
         // Nobody is left who knows these terminals.
@@ -121,7 +128,7 @@ impl Session {
         let Some(turn) = self.turn.take() else { return };
         self.router.turn_ended();
         if let Some(request) = self.requests.complete(turn.number) {
-            self.send_editor(acp::result(&request.editor_id, acp::CANCELLED_TURN));
+            self.say_editor(acp::result(&request.editor_id, acp::CANCELLED_TURN));
         }
     }
 
@@ -134,7 +141,7 @@ impl Session {
                 Method::ElicitationCreate => acp::result(&ask.agent_id, acp::CANCELLED_ELICITATION),
                 _ => Refusal::new(code::CANCELLED, NOBODY).frame(&ask.agent_id),
             };
-            self.send_agent(answer);
+            self.say_agent(answer, Class::Stop);
         }
     }
 
@@ -143,7 +150,7 @@ impl Session {
         let mut taken = Vec::new();
         while let Some((number, _)) = self.asks.find(&which) {
             taken.extend(self.asks.complete(number));
-            self.send_editor(acp::call(
+            self.say_editor(acp::call(
                 None,
                 "$/cancel_request",
                 &json!({ "requestId": self.editor_id(number) }),

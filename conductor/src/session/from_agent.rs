@@ -8,6 +8,7 @@ use super::{Ask, MAX_IN_FLIGHT, Opening, Packet, Purpose, Request, Session, WITH
 use crate::{
     acp::{self, Refusal, code},
     frame::{self, Frame, Kind, Method, Peek, Run, Span, splice},
+    journal::Class,
     pending::WireId,
 };
 
@@ -53,6 +54,7 @@ impl Session {
             // Everything else may say something to the editor itself, so what
             // came before goes first.
             self.emit(&mut out, &mut count);
+            self.index = index as u32;
             self.agent_says(&run.frame(index));
         }
         self.emit(&mut out, &mut count);
@@ -60,7 +62,7 @@ impl Session {
 
     fn emit(&mut self, out: &mut BytesMut, count: &mut u32) {
         if *count > 0 {
-            self.send_packet(Packet { frames: out.split().freeze(), count: *count });
+            self.relay_editor(Packet { frames: out.split().freeze(), count: *count }, Class::Stream);
             *count = 0;
         }
     }
@@ -110,7 +112,10 @@ impl Session {
         let session =
             Some(frame.peek().session).filter(|span| Some(frame.get(*span)) == bound).unwrap_or_default();
         splice(&mut out, frame.bytes(), [(id, new_id), (session, &self.name), (span, with)]);
-        self.send_editor(out.freeze());
+        // Who writes or runs something may be the editor.
+        let effect = matches!(frame.peek().method, Method::FsWrite | Method::TerminalCreate);
+        let class = if effect { Class::Effect } else { Class::Stream };
+        self.relay_editor(Packet { frames: out.freeze(), count: 1 }, class);
     }
 
     fn agent_answers(&mut self, frame: &Frame) {
@@ -135,7 +140,7 @@ impl Session {
                         self.pass(frame, peek.id, &request.editor_id, peek.stop_reason, b"\"cancelled\"");
                     }
                     // Others answer with an error.
-                    (true, false) => self.send_editor(acp::result(&request.editor_id, acp::CANCELLED_TURN)),
+                    (true, false) => self.say_editor(acp::result(&request.editor_id, acp::CANCELLED_TURN)),
                 }
                 self.next_turn();
             }
@@ -167,7 +172,7 @@ impl Session {
                 self.pass(frame, peek.id, &request.editor_id, Span::default(), &[]);
                 for (method, params) in calls {
                     let id = self.number(Request { purpose: Purpose::Wish, editor_id: Bytes::new() });
-                    self.send_agent(acp::call(Some(id), method, &params));
+                    self.say_agent(acp::call(Some(id.to_string()), method, &params), Class::Effect);
                 }
             }
             Err(refusal) => {
@@ -233,7 +238,7 @@ impl Session {
         let Some(options) = result.get("configOptions").filter(|options| options.is_array()) else { return };
         let update = json!({ "sessionUpdate": "config_option_update", "configOptions": options });
         let params = json!({ "sessionId": self.open.id.to_string(), "update": update });
-        self.send_editor(acp::call(None, "session/update", &params));
+        self.say_editor(acp::call(None, "session/update", &params));
     }
 
     fn agent_asks(&mut self, frame: &Frame) {
@@ -243,7 +248,7 @@ impl Session {
         }
         let agent_id = frame.copy(peek.id);
         if let Some(refusal) = self.refusal(frame) {
-            return self.send_agent(refusal);
+            return self.say_agent(refusal, Class::Stop);
         }
         // An elicitation may name the editor's request it belongs to, by our
         // id of it; the editor knows it by its own.
@@ -259,7 +264,12 @@ impl Session {
             let params: Value = frame.decode(peek.params).unwrap_or_default();
             self.terminals.remove(params["terminalId"].as_str().unwrap_or_default());
         }
-        let number = self.asks.register(Ask { agent_id, method: peek.method, withdrawn: None });
+        let rejects = match peek.method {
+            Method::RequestPermission => rejects(frame),
+            _ => Vec::new(),
+        };
+        let number = self.asks.register(Ask { agent_id, method: peek.method, withdrawn: None, rejects });
+        self.outgoing.push((self.index, self.editor_id(number)));
         let id = self.editor_id(number).to_string();
         let (span, with) = match &scope {
             Some(editor_id) => (peek.request_id, editor_id.clone()),
@@ -344,4 +354,14 @@ impl Session {
             binding.process().violation(what);
         }
     }
+}
+
+/// The options of a permission request that allow nothing.
+fn rejects(frame: &Frame) -> Vec<String> {
+    let params: Value = frame.decode(frame.peek().params).unwrap_or_default();
+    let options = params["options"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let rejecting = options.iter().filter(|option| {
+        option["kind"].as_str().is_some_and(|kind| kind == "reject_once" || kind == "reject_always")
+    });
+    rejecting.filter_map(|option| option["optionId"].as_str().map(str::to_string)).collect()
 }

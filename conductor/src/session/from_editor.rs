@@ -3,10 +3,11 @@
 use bytes::{Bytes, BytesMut};
 use tokio::time::Instant;
 
-use super::{Ask, MAX_IN_FLIGHT, MAX_QUEUED_PROMPTS, Purpose, Request, Session, Turn};
+use super::{Ask, MAX_IN_FLIGHT, MAX_QUEUED_PROMPTS, Purpose, Recorded, Request, Session, Turn};
 use crate::{
     acp::{self, code},
     frame::{self, Frame, Kind, Method, Span, splice},
+    journal::Class,
     pending::WireId,
 };
 
@@ -20,7 +21,7 @@ impl Session {
             Kind::Notification => match peek.method {
                 Method::SessionCancel => self.cancel(frame),
                 Method::CancelRequest => self.cancel_request(frame.get(peek.request_id)),
-                _ => self.forward(frame, None),
+                _ => self.forward(frame, None, false),
             },
             Kind::Opaque => {}
         }
@@ -29,6 +30,12 @@ impl Session {
     fn editor_asks(&mut self, frame: &Frame) {
         let peek = frame.peek();
         let id = frame.get(peek.id);
+        // Asked first, so that nothing is begun which would have to be undone.
+        if peek.method != Method::SessionClose
+            && let Some(why) = self.journal.refusing()
+        {
+            return self.refuse(frame, code::NOT_RECORDED, &*why);
+        }
         if self.requests.find(|request| request.editor_id == id).is_some()
             || self.queued.iter().any(|queued| queued.get(queued.peek().id) == id)
         {
@@ -50,7 +57,7 @@ impl Session {
         if peek.method == Method::SessionPrompt
             && let Some(refusal) = self.unfit(frame)
         {
-            return self.send_editor(refusal.frame(id));
+            return self.say_editor(refusal.frame(id));
         }
         match peek.method {
             Method::SessionPrompt if self.turn.is_some() => {
@@ -59,15 +66,17 @@ impl Session {
                         format!("{MAX_QUEUED_PROMPTS} prompts are waiting for the running turn already");
                     return self.refuse(frame, code::LIMIT, text);
                 }
+                // It is recorded when it goes on, with the id it then has.
+                self.deferred = true;
                 self.queued.push_back(frame.clone());
             }
-            Method::SessionPrompt => self.begin_turn(frame),
-            _ => self.forward(frame, Some(Purpose::Relay)),
+            Method::SessionPrompt => self.begin_turn(frame, false),
+            _ => self.forward(frame, Some(Purpose::Relay), false),
         }
     }
 
-    fn begin_turn(&mut self, frame: &Frame) {
-        self.forward(frame, Some(Purpose::Prompt));
+    fn begin_turn(&mut self, frame: &Frame, late: bool) {
+        self.forward(frame, Some(Purpose::Prompt), late);
         let number =
             self.requests.find(|request| request.purpose == Purpose::Prompt).map(|(number, _)| number);
         self.turn = number.map(|number| Turn { number, cancelled: None });
@@ -79,14 +88,28 @@ impl Session {
         if self.turn.is_none()
             && let Some(frame) = self.queued.pop_front()
         {
-            self.begin_turn(&frame);
+            self.begin_turn(&frame, true);
         }
     }
 
-    /// Passes a request or notification on to the agent.
-    fn forward(&mut self, frame: &Frame, purpose: Option<Purpose>) {
+    /// Passes a request or notification on to the agent; a late one waited
+    /// and is recorded only now.
+    fn forward(&mut self, frame: &Frame, purpose: Option<Purpose>, late: bool) {
         let peek = frame.peek();
         let id = purpose.map(|purpose| self.number(Request { purpose, editor_id: frame.copy(peek.id) }));
+        match id.map(WireId::value) {
+            id if late => self.entries.push(Recorded::Late(frame.clone(), id)),
+            Some(id) => self.outgoing.push((0, id)),
+            None => {}
+        }
+        let class = match peek.method {
+            Method::SessionCancel => Class::Stop,
+            // Requests change something: a prompt, a mode, what an extension
+            // may do.
+            _ if purpose.is_some() => Class::Effect,
+            _ => Class::Stream,
+        };
+        let id = id.map(|id| id.to_string());
         let session = self.agent_name();
         let mut out = BytesMut::new();
         splice(
@@ -94,14 +117,16 @@ impl Session {
             frame.bytes(),
             [(peek.id, id.unwrap_or_default().as_bytes()), (self.our_name_in(frame), &session)],
         );
-        self.send_agent(out.freeze());
+        self.relay_agent(out.freeze(), class);
     }
 
     fn editor_answers(&mut self, frame: &Frame) {
         let peek = frame.peek();
         let ask = WireId::parse(frame.get(peek.id)).and_then(|id| self.asks.complete(id.number));
         // An answer to something that was decided or withdrawn meanwhile.
-        let Some(Ask { agent_id, method, .. }) = ask else { return };
+        let Some(ask) = ask else { return };
+        let class = ask.weight(frame);
+        let Ask { agent_id, method, .. } = ask;
         if method == Method::TerminalCreate && peek.kind == Kind::Result {
             let result: serde_json::Value = frame.decode(peek.outcome).unwrap_or_default();
             self.terminals.extend(result["terminalId"].as_str().map(str::to_string));
@@ -109,19 +134,20 @@ impl Session {
         let session = self.agent_name();
         let mut out = BytesMut::new();
         splice(&mut out, frame.bytes(), [(peek.id, &agent_id), (self.our_name_in(frame), &session)]);
-        self.send_agent(out.freeze());
+        self.relay_agent(out.freeze(), class);
     }
 
     /// `session/cancel`: the running turn and the queued prompts end.
     fn cancel(&mut self, frame: &Frame) {
-        for queued in std::mem::take(&mut self.queued) {
-            self.send_editor(acp::result(queued.get(queued.peek().id), acp::CANCELLED_TURN));
-        }
+        self.cancel_queued();
         // Without a turn there is nothing to cancel, and some agents would
         // keep the word for the next one.
         let Some(turn) = self.turn.as_mut().filter(|turn| turn.cancelled.is_none()) else { return };
         turn.cancelled = Some(Instant::now() + self.open.cancel_grace);
-        self.forward(frame, None);
+        if self.take_back_prompt() {
+            return self.end_turn_cancelled();
+        }
+        self.forward(frame, None, false);
         // Some agents never end the turn while one of these is open.
         self.answer_asks(|ask| matches!(ask.method, Method::RequestPermission | Method::ElicitationCreate));
     }
@@ -130,14 +156,18 @@ impl Session {
     fn cancel_request(&mut self, editor_id: &[u8]) {
         if let Some(at) = self.queued.iter().position(|queued| queued.get(queued.peek().id) == editor_id) {
             if let Some(queued) = self.queued.remove(at) {
-                self.send_editor(acp::result(queued.get(queued.peek().id), acp::CANCELLED_TURN));
+                self.answer_queued(queued, |id| acp::result(id, acp::CANCELLED_TURN));
             }
             return;
         }
         let found = self.requests.find(|request| request.editor_id == editor_id).map(|(number, _)| number);
+        // The connection records it; here it counts only if it is for us.
+        self.deferred = true;
         if let (Some(number), Some(binding)) = (found, &self.binding) {
+            self.deferred = false;
             let id = WireId { slot: binding.slot, number }.value();
-            self.send_agent(acp::call(None, "$/cancel_request", &serde_json::json!({ "requestId": id })));
+            let line = acp::call(None, "$/cancel_request", &serde_json::json!({ "requestId": id }));
+            self.say_agent(line, Class::Stop);
         }
     }
 
@@ -146,7 +176,23 @@ impl Session {
     fn close(&mut self, frame: &Frame) {
         self.answer_rest();
         self.closing = Some(frame.copy(frame.peek().id));
+        self.closed = true;
+        self.class = Class::Stop;
         self.ended = true;
+    }
+
+    /// Answers every prompt that waits: its turn will not come.
+    pub(super) fn cancel_queued(&mut self) {
+        for queued in std::mem::take(&mut self.queued) {
+            self.answer_queued(queued, |id| acp::result(id, acp::CANCELLED_TURN));
+        }
+    }
+
+    /// Answers a prompt that has waited and is not passed on.
+    pub(super) fn answer_queued(&mut self, queued: Frame, answer: impl Fn(&[u8]) -> Bytes) {
+        let line = answer(queued.get(queued.peek().id));
+        self.entries.push(Recorded::Late(queued, None));
+        self.say_editor(line);
     }
 
     fn agent_name(&self) -> Bytes {
@@ -157,5 +203,22 @@ impl Session {
     fn our_name_in(&self, frame: &Frame) -> Span {
         let span = frame.peek().session;
         if frame.get(span) == self.name { span } else { Span::default() }
+    }
+}
+
+impl Ask {
+    /// What the editor's answer weighs: to allow something is an effect, to
+    /// refuse it stops something.
+    fn weight(&self, answer: &Frame) -> Class {
+        if self.method != Method::RequestPermission {
+            return Class::Stream;
+        }
+        let result: Option<serde_json::Value> = answer.decode(answer.peek().outcome);
+        let outcome = result.as_ref().map(|result| &result["outcome"]);
+        let chosen = outcome.filter(|outcome| outcome["outcome"] == "selected");
+        match chosen.map(|chosen| chosen["optionId"].as_str().unwrap_or_default()) {
+            Some(chosen) if !self.rejects.iter().any(|reject| reject == chosen) => Class::Effect,
+            _ => Class::Stop,
+        }
     }
 }

@@ -6,14 +6,18 @@
 use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
-use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
+use tokio::{
+    sync::oneshot,
+    task::{AbortHandle, Id, JoinError, JoinSet},
+};
 use tracing::error;
 
-use super::Session;
+use super::{Session, released};
 use crate::{
     acp::{self, EditorCapabilities, Refusal, code},
     frame::{self, Frame, Method},
-    workspace::{Done, Roots, Workspace},
+    journal::Class,
+    workspace::{Done, Job, Roots, Workspace},
 };
 
 /// Jobs a session may have at once; one more is refused. Those that wait for
@@ -157,14 +161,38 @@ impl Session {
         };
         match begun {
             Ok(job) => {
+                let job = match frame.peek().method {
+                    Method::FsWrite | Method::TerminalCreate => self.gated(job),
+                    _ => job,
+                };
                 let job = self.host.jobs.spawn(job);
                 let size = frame.bytes().len();
                 self.host.waiting += size;
                 let asked = Asked { agent_id: frame.copy(frame.peek().id), size, job: job.clone() };
                 self.host.asked.insert(job.id(), asked);
             }
-            Err(refusal) => self.send_agent(refusal.frame(id)),
+            Err(refusal) => self.say_agent(refusal.frame(id), Class::Stop),
         }
+    }
+
+    /// The job, once what asked for it is on disk.
+    fn gated(&mut self, job: Job) -> Job {
+        let (gate, written) = oneshot::channel();
+        self.gates.push(gate);
+        self.class = self.class.max(Class::Effect);
+        let journal = self.journal.clone();
+        Box::pin(async move {
+            let refused = match written.await {
+                Ok(Ok(None)) => None,
+                Ok(Ok(ticket)) => released(&journal, ticket).await.err(),
+                Ok(Err(why)) => Some(why),
+                Err(_) => Some("this session has ended".into()),
+            };
+            match refused {
+                None => job.await,
+                Some(why) => Err(Refusal::new(code::NOT_RECORDED, &*why)).into(),
+            }
+        })
     }
 
     /// A job is done: its request gets its answer, unless it was taken back.
@@ -183,17 +211,18 @@ impl Session {
             (Some(done), Some(workspace)) => workspace.settle(done),
             _ => Err(Refusal::new(code::INTERNAL, "the conductor failed at this request; its log says why")),
         };
-        self.send_agent(match outcome {
+        let answer = match outcome {
             Ok(result) => acp::result(&asked.agent_id, &result),
             Err(refusal) => refusal.frame(&asked.agent_id),
-        });
+        };
+        self.say_agent(answer, Class::Stream);
     }
 
     /// The session ends: its commands are killed at once, whoever is slow to
     /// take leave.
     pub(super) fn stop_host(&mut self) {
         for id in self.host.stop() {
-            self.send_agent(Refusal::new(code::CANCELLED, "this session has ended").frame(&id));
+            self.say_agent(Refusal::new(code::CANCELLED, "this session has ended").frame(&id), Class::Stop);
         }
     }
 
@@ -201,7 +230,7 @@ impl Session {
     pub(super) fn host_withdraws(&mut self, agent_id: &[u8]) -> bool {
         let found = self.host.withdraw(agent_id);
         if found {
-            self.send_agent(Refusal::new(code::CANCELLED, "cancelled as asked").frame(agent_id));
+            self.say_agent(Refusal::new(code::CANCELLED, "cancelled as asked").frame(agent_id), Class::Stop);
         }
         found
     }

@@ -106,6 +106,7 @@ async fn examine(name: &str, agent: &Agent, trial: &Trial, needed: bool) -> Chec
         capabilities: WorkspaceCapabilities { fs_read: true, fs_write: true, terminal: true },
         start_timeout: agent.start_timeout,
         stall_timeout: trial.stall_timeout,
+        journal: None,
     };
     let begun = Instant::now();
     let process = match Process::start(spec, &Tasks::default()).await {

@@ -1,0 +1,276 @@
+//! What a session sends, and when: first into the journal, then on its way.
+//!
+//! While something is handled, what is to be sent is staged. `commit` records
+//! in one append what came in and what we say ourselves, and only then lets it
+//! go. Streams go once they are written; an effect waits until its record is
+//! on disk; what stops something waits for nothing.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::{sync::oneshot, time::Instant};
+use tracing::warn;
+
+use super::{Packet, Purpose, Session};
+use crate::{
+    acp::{self, Refusal, code},
+    frame::{Frame, Kind, Run},
+    journal::{Class, Ticket},
+    pending::WireId,
+    queue,
+    record::{Destination, Origin},
+};
+
+/// What has been handled.
+#[derive(Clone, Copy)]
+pub(super) enum Input<'a> {
+    Run(&'a Run),
+    Frame(&'a Frame),
+    /// A deadline, an end, an answer of this host.
+    Nothing,
+}
+
+/// What is recorded besides the input, in order.
+#[derive(Debug)]
+pub(super) enum Entry {
+    /// Our own words.
+    Said(Destination, Bytes, Option<u64>),
+    /// An editor's frame that waited.
+    Late(Frame, Option<u64>),
+}
+
+/// On its way to the agent or the editor.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    to: Destination,
+    packet: Packet,
+    class: Class,
+}
+
+/// Tells a job whether what asked for it was written, and where.
+pub(super) type Gate = oneshot::Sender<Result<Option<Ticket>, Arc<str>>>;
+
+/// Something that waits for room, or for its record to be on disk.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) packet: Packet,
+    pub(super) after: Option<Ticket>,
+}
+
+impl Session {
+    /// Passes a frame of the editor on.
+    pub(super) fn relay_agent(&mut self, line: Bytes, class: Class) {
+        self.stage(Destination::Agent, Packet { frames: line, count: 1 }, class);
+    }
+
+    /// Passes frames of the agent on.
+    pub(super) fn relay_editor(&mut self, packet: Packet, class: Class) {
+        self.stage(Destination::Editor, packet, class);
+    }
+
+    /// Says something to the agent.
+    pub(super) fn say_agent(&mut self, line: Bytes, class: Class) {
+        self.entries.push(Entry::Said(Destination::Agent, line.clone(), None));
+        self.relay_agent(line, class);
+    }
+
+    /// Says something to the editor. Nobody must wait for a disk to learn that
+    /// it is refused something or that it has ended.
+    pub(super) fn say_editor(&mut self, line: Bytes) {
+        self.entries.push(Entry::Said(Destination::Editor, line.clone(), None));
+        self.relay_editor(Packet { frames: line, count: 1 }, Class::Stop);
+    }
+
+    fn stage(&mut self, to: Destination, packet: Packet, class: Class) {
+        self.class = self.class.max(class);
+        self.staged.push(Outgoing { to, packet, class });
+    }
+
+    /// Ends the handling of something: it is written down, then what follows
+    /// from it goes out.
+    pub(super) fn commit(&mut self, input: Input<'_>) {
+        match input {
+            Input::Run(run) => {
+                self.recorder.run(Origin::Agent, Destination::Editor, &self.outgoing, run);
+            }
+            Input::Frame(frame) if !self.deferred => {
+                let id = self.outgoing.first().map(|(_, id)| *id);
+                self.recorder.frame(Origin::Editor, Destination::Agent, id, frame.bytes());
+            }
+            Input::Frame(_) | Input::Nothing => {}
+        }
+        self.outgoing.clear();
+        self.deferred = false;
+        for entry in std::mem::take(&mut self.entries) {
+            match entry {
+                Entry::Said(to, line, id) => self.recorder.frame(Origin::Conductor, to, id, &line),
+                Entry::Late(frame, id) => {
+                    self.recorder.frame(Origin::Editor, Destination::Agent, id, frame.bytes());
+                }
+            }
+        }
+        self.write();
+    }
+
+    /// Writes what is pending and lets go what waited for that.
+    pub(super) fn write(&mut self) {
+        let class = std::mem::take(&mut self.class);
+        match self.recorder.commit(class) {
+            Ok(ticket) => {
+                for held in std::mem::take(&mut self.held) {
+                    self.release(held, ticket);
+                }
+                // The vector is kept: this happens for every run.
+                let mut staged = std::mem::take(&mut self.staged);
+                for outgoing in staged.drain(..) {
+                    self.release(outgoing, ticket);
+                }
+                self.staged = staged;
+                for gate in self.gates.drain(..) {
+                    gate.send(Ok(ticket)).ok();
+                }
+            }
+            Err(why) => {
+                for gate in self.gates.drain(..) {
+                    gate.send(Err(why.clone())).ok();
+                }
+                for outgoing in std::mem::take(&mut self.staged) {
+                    match outgoing.class {
+                        Class::Stream => self.held.push(outgoing),
+                        Class::Stop => self.release(outgoing, None),
+                        Class::Effect => self.effect_refused(outgoing.to, &outgoing.packet, &why),
+                    }
+                }
+                // The refusals are recorded as soon as that is possible, and
+                // go out in any case.
+                if !self.entries.is_empty() {
+                    self.commit(Input::Nothing);
+                }
+            }
+        }
+    }
+
+    /// Whether something waits for the journal to take it.
+    pub(super) fn is_unwritten(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    fn release(&mut self, outgoing: Outgoing, ticket: Option<Ticket>) {
+        let Outgoing { to, packet, class } = outgoing;
+        let after = ticket.filter(|ticket| class == Class::Effect && !self.journal.is_released(*ticket));
+        match to {
+            Destination::Agent => self.queue_agent(packet, after, class),
+            Destination::Editor => self.queue_editor(packet, after),
+            Destination::Record => {}
+        }
+    }
+
+    fn queue_agent(&mut self, packet: Packet, after: Option<Ticket>, class: Class) {
+        let Some(binding) = &self.binding else { return };
+        let front = self.to_agent.front();
+        // What stops something passes what waits for the disk.
+        let passes = class == Class::Stop && front.is_some_and(|front| front.after.is_some());
+        if after.is_none() && (front.is_none() || passes) {
+            match binding.process().input().try_send(packet.frames.len(), packet.frames) {
+                Ok(()) | Err(queue::NotSent::Closed(_)) => {}
+                Err(queue::NotSent::Full(frames)) => {
+                    self.to_agent.push_front(Waiting { packet: Packet { frames, count: 1 }, after });
+                }
+            }
+        } else {
+            self.to_agent.push_back(Waiting { packet, after });
+        }
+    }
+
+    fn queue_editor(&mut self, packet: Packet, after: Option<Ticket>) {
+        if after.is_none() && self.to_editor.is_empty() {
+            match self.link.out.try_send(packet.frames.len(), packet) {
+                Ok(()) => {}
+                Err(queue::NotSent::Closed(_)) => self.ended = true,
+                Err(queue::NotSent::Full(packet)) => {
+                    self.stalled_since = Some(Instant::now());
+                    self.to_editor.push_back(Waiting { packet, after });
+                }
+            }
+        } else {
+            self.to_editor.push_back(Waiting { packet, after });
+        }
+    }
+
+    /// The record of what stands first in a queue is on disk, or will not be.
+    pub(super) fn agent_released(&mut self, released: Result<(), Arc<str>>) {
+        let Some(front) = self.to_agent.front_mut() else { return };
+        front.after = None;
+        if let Err(why) = released
+            && let Some(front) = self.to_agent.pop_front()
+        {
+            self.effect_refused(Destination::Agent, &front.packet, &why);
+            self.commit(Input::Nothing);
+        }
+    }
+
+    /// The same for the editor's queue.
+    pub(super) fn editor_released(&mut self, released: Result<(), Arc<str>>) {
+        let Some(front) = self.to_editor.front_mut() else { return };
+        front.after = None;
+        if let Err(why) = released
+            && let Some(front) = self.to_editor.pop_front()
+        {
+            self.effect_refused(Destination::Editor, &front.packet, &why);
+            self.commit(Input::Nothing);
+        }
+    }
+
+    /// An effect that cannot be recorded does not happen: whoever asked for it
+    /// is told why.
+    fn effect_refused(&mut self, to: Destination, packet: &Packet, why: &str) {
+        let line = packet.frames.strip_suffix(b"\n").unwrap_or(&packet.frames);
+        let Ok(frame) = Frame::parse(packet.frames.slice(..line.len())) else { return };
+        let peek = frame.peek();
+        let refusal = Refusal::new(code::NOT_RECORDED, why);
+        let number = WireId::parse(frame.get(peek.id)).map(|id| id.number);
+        if to == Destination::Editor {
+            if let Some(ask) = number.and_then(|number| self.asks.complete(number)) {
+                self.say_agent(refusal.frame(&ask.agent_id), Class::Stop);
+            }
+            return;
+        }
+        if peek.kind != Kind::Request {
+            // A permission that was given but could not be written down.
+            return self.say_agent(acp::result(frame.get(peek.id), acp::CANCELLED_PERMISSION), Class::Stop);
+        }
+        let Some(request) = number.and_then(|number| self.requests.complete(number)) else { return };
+        match request.purpose {
+            Purpose::Open => self.answer_opening(&refusal),
+            Purpose::Prompt => {
+                if self.turn.take().is_some() {
+                    self.router.turn_ended();
+                }
+                self.say_editor(refusal.frame(&request.editor_id));
+                self.next_turn();
+            }
+            Purpose::Relay => self.say_editor(refusal.frame(&request.editor_id)),
+            Purpose::Wish | Purpose::Close => warn!(why, "a request of ours was not sent"),
+        }
+    }
+
+    /// Takes back the prompt of the running turn if it has not gone out yet;
+    /// whether it had not.
+    pub(super) fn take_back_prompt(&mut self) -> bool {
+        let Some(number) = self.turn.as_ref().map(|turn| turn.number) else { return false };
+        let is_it = |waiting: &Waiting| {
+            let frames = &waiting.packet.frames;
+            let line = frames.strip_suffix(b"\n").unwrap_or(frames);
+            waiting.after.is_some()
+                && Frame::parse(frames.slice(..line.len())).is_ok_and(|frame| {
+                    let peek = frame.peek();
+                    peek.kind == Kind::Request
+                        && WireId::parse(frame.get(peek.id)).is_some_and(|id| id.number == number)
+                })
+        };
+        match self.to_agent.iter().position(is_it) {
+            Some(at) => self.to_agent.remove(at).is_some(),
+            None => false,
+        }
+    }
+}

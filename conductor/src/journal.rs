@@ -433,9 +433,10 @@ impl Journal {
         shared.recording == Recording::BestEffort || shared.released.load(Ordering::Acquire) >= ticket.0
     }
 
-    /// Why effects are refused now.
+    /// Why effects are refused now; in best-effort mode they never are.
     pub fn refusing(&self) -> Option<Arc<str>> {
-        self.0.shared.refusing.borrow().clone()
+        let shared = &*self.0.shared;
+        if shared.recording == Recording::BestEffort { None } else { shared.refusing.borrow().clone() }
     }
 
     /// Returns when a refused stream is worth another try.

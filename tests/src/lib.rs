@@ -4,12 +4,14 @@
 //! - [`fake`]: a scripted ACP agent, also as the program `fake-agent`
 //! - [`ledger`]: what that agent received and sent, written by itself: the
 //!   oracle for loss, order and byte equality
+//! - [`disk`]: a disk that fails when a test says so, and what the journal holds
 //! - [`editor`]: a fake editor that drives any ACP agent command on stdio
 //! - [`peers`]: programs made with the official SDKs, and what is expected of them
 //! - [`tunnel`]: a fake editor on the gRPC level, which may break its rules
 //! - [`harness`]: a `conductor serve` with its own directories and port, which
 //!   fails the test if anything is left over
 
+pub mod disk;
 pub mod editor;
 pub mod fake;
 pub mod harness;

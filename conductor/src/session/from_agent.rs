@@ -112,9 +112,14 @@ impl Session {
         let session =
             Some(frame.peek().session).filter(|span| Some(frame.get(*span)) == bound).unwrap_or_default();
         splice(&mut out, frame.bytes(), [(id, new_id), (session, &self.name), (span, with)]);
-        // Who writes or runs something may be the editor.
-        let effect = matches!(frame.peek().method, Method::FsWrite | Method::TerminalCreate);
-        let class = if effect { Class::Effect } else { Class::Stream };
+        let class = match frame.peek().method {
+            // Who writes or runs something may be the editor.
+            Method::FsWrite | Method::TerminalCreate => Class::Effect,
+            Method::CancelRequest => Class::Stop,
+            // The end of a turn that was cancelled.
+            _ if self.class == Class::Stop => Class::Stop,
+            _ => Class::Stream,
+        };
         self.relay_editor(Packet { frames: out.freeze(), count: 1 }, class);
     }
 
@@ -133,6 +138,9 @@ impl Session {
             Purpose::Prompt => {
                 let cancelled = self.turn.take().is_some_and(|turn| turn.cancelled.is_some());
                 self.router.turn_ended();
+                if cancelled {
+                    self.class = Class::Stop;
+                }
                 match (cancelled, peek.stop_reason.is_some()) {
                     (false, _) => self.pass(frame, peek.id, &request.editor_id, Span::default(), &[]),
                     // Some agents say "end_turn" of a turn that was cancelled.

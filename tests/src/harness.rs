@@ -6,7 +6,7 @@
 use std::{
     collections::BTreeMap,
     env,
-    fs::{self, File},
+    fs::{self, OpenOptions},
     os::unix::process::ExitStatusExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Output, Stdio},
@@ -153,21 +153,20 @@ impl Builder {
     /// Starts the service and waits until it is ready.
     pub fn start(self) -> Service {
         let Self { config, dir, tag, env } = self;
-        let path = dir.join("agents.toml");
-        fs::write(&path, toml::to_string(&config).unwrap()).unwrap();
-        let mut command = Command::new(program("conductor"));
-        command.arg("serve").arg("--config").arg(&path).args(["--listen", "127.0.0.1:0"]);
-        clean(&mut command, &dir, &tag, &env);
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(File::create(dir.join("serve.out")).unwrap())
-            .stderr(File::create(dir.join("serve.log")).unwrap())
-            .spawn()
-            .unwrap();
+        fs::write(dir.join("agents.toml"), toml::to_string(&config).unwrap()).unwrap();
+        let child = serve(&dir, &tag, &env);
         let mut service = Service { child, dir, tag, config, env, stopped: None };
         service.wait_ready();
         service
     }
+}
+
+fn serve(dir: &Path, tag: &str, env: &BTreeMap<String, String>) -> Child {
+    let output = |name| OpenOptions::new().create(true).append(true).open(dir.join(name)).unwrap();
+    let mut command = Command::new(program("conductor"));
+    command.arg("serve").arg("--config").arg(dir.join("agents.toml")).args(["--listen", "127.0.0.1:0"]);
+    clean(&mut command, dir, tag, env);
+    command.stdin(Stdio::null()).stdout(output("serve.out")).stderr(output("serve.log")).spawn().unwrap()
 }
 
 fn set(config: &mut Value, path: &str, value: Value) {
@@ -311,6 +310,20 @@ impl Service {
     pub fn kill9(&mut self) {
         self.signal(Signal::SIGKILL);
         self.wait_exit(DEADLINE);
+    }
+
+    /// Whether it has not been stopped.
+    pub fn is_running(&self) -> bool {
+        self.stopped.is_none()
+    }
+
+    /// Starts it again after its end, on the same state directory.
+    pub fn start_again(&mut self) {
+        assert!(self.stopped.take().is_some(), "the service has not ended");
+        // Whoever waits for this file must not find the former one.
+        let _ = fs::remove_file(self.state().join("endpoint"));
+        self.child = serve(&self.dir, &self.tag, &self.env);
+        self.wait_ready();
     }
 
     /// Waits for the service to end.

@@ -1,0 +1,195 @@
+//! Crashes under load (rows C1 and C7, goal G1): the service or its agents are
+//! killed at random times while many sessions stream. The fake agents' own
+//! ledgers are the oracle: whatever was passed on, in either direction, is
+//! recorded, once and in order; of what an agent said only an end is missing,
+//! which nobody has seen.
+//!
+//! `CRASH_KILLS` and `CRASH_SEED` make a longer or another run; `make soak` has
+//! hundreds.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
+
+use std::{
+    collections::BTreeMap,
+    env,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use conductor::{
+    journal::Record,
+    record::{Origin, StreamKind},
+};
+use conductor_tests::{
+    disk,
+    editor::Editor,
+    harness::{Service, service},
+    ledger::{Entry, Kind},
+};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+const EDITORS: usize = 8;
+
+fn number(name: &str, default: u64) -> u64 {
+    env::var(name).ok().map_or(default, |text| text.parse().unwrap())
+}
+
+/// Numbers that look random and come again from the same seed.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % below
+    }
+}
+
+/// One editor that prompts until its connection ends; all that it received.
+fn work(mut editor: Editor, session: &str, over: &AtomicBool) -> Vec<Value> {
+    editor.set_deadline(Duration::from_secs(60));
+    while !over.load(Ordering::Relaxed) {
+        let steps = json!([{ "update": { "n": 40, "size": 300 } }, { "update": { "n": 1 } }]);
+        let id = editor.prompt_do(session, &steps);
+        let ended = editor.wait_for("an answer or the end", |line| {
+            (line.json.get("method").is_none() && line.json["id"] == id)
+                .then(|| line.json.get("error").is_some())
+        });
+        if ended {
+            break;
+        }
+    }
+    editor.lines().into_iter().map(|line| line.json).collect()
+}
+
+/// What the editors of one round saw, by session.
+type Seen = BTreeMap<Uuid, Vec<Value>>;
+
+/// Sessions under load until something is killed.
+fn round(service: &mut Service, dice: &mut Dice) -> Seen {
+    let over = Arc::new(AtomicBool::new(false));
+    let mut editors = Vec::new();
+    for _ in 0..EDITORS {
+        let (editor, session) = service.session();
+        let over = over.clone();
+        let id: Uuid = session.parse().unwrap();
+        editors.push((id, thread::spawn(move || work(editor, &session, &over))));
+    }
+    // The moment of the kill is what is random here; nothing waits for it.
+    let moment = Instant::now() + Duration::from_micros(dice.roll(60_000));
+    while Instant::now() < moment {
+        thread::yield_now();
+    }
+    if dice.roll(3) == 0 {
+        let agents = service.agents_alive();
+        let victim = agents[dice.roll(agents.len() as u64) as usize];
+        kill(Pid::from_raw(victim.cast_signed()), Signal::SIGKILL).unwrap();
+        over.store(true, Ordering::Relaxed);
+    } else {
+        service.kill9();
+    }
+    let seen = editors.into_iter().map(|(id, editor)| (id, editor.join().unwrap())).collect();
+    if !service.is_running() {
+        service.start_again();
+    }
+    seen
+}
+
+/// The frames of one session in the journal, in order of their numbers.
+fn frames(records: &[Record], session: Uuid) -> Vec<(Origin, Value)> {
+    let mut next = 1;
+    let mut all = Vec::new();
+    for record in records.iter().filter(|record| record.stream.id == session) {
+        assert_eq!(record.stream.kind, StreamKind::Session);
+        assert_eq!(record.first_seq, next, "session {session}: a gap or a number used twice");
+        next += u64::from(record.count);
+        all.extend(record.lines().map(|line| (record.origin, serde_json::from_slice(line).unwrap())));
+    }
+    all
+}
+
+/// What a frame says, whichever ids it has on this side.
+fn content(frame: &Value) -> Value {
+    let mut frame = frame.clone();
+    frame["id"] = Value::Null;
+    for part in ["params", "result"] {
+        if frame[part].get("sessionId").is_some() {
+            frame[part]["sessionId"] = Value::Null;
+        }
+    }
+    frame
+}
+
+/// Whether `part` stands in `whole`, in order.
+fn assert_in_order(part: &[Value], whole: &[Value], what: &str) {
+    let mut rest = whole.iter();
+    for frame in part {
+        assert!(rest.any(|other| other == frame), "{what}: not recorded, or out of order:\n{frame}");
+    }
+}
+
+/// The agent's own session id that a session was bound to.
+fn agent_session(frames: &[(Origin, Value)]) -> Option<String> {
+    let mut agents = frames.iter().filter(|(origin, _)| *origin == Origin::Agent);
+    agents.find_map(|(_, frame)| frame["result"]["sessionId"].as_str().map(str::to_owned))
+}
+
+fn check(records: &[Record], seen: &Seen, agents: &[Entry]) -> usize {
+    let mut compared = 0;
+    for (session, received) in seen {
+        let recorded = frames(records, *session);
+        let of = |origins: &[Origin]| -> Vec<Value> {
+            let wanted = recorded.iter().filter(|(origin, _)| origins.contains(origin));
+            wanted.map(|(_, frame)| content(frame)).collect()
+        };
+        let name = session.to_string();
+        let updates = received.iter().filter(|line| line["params"]["sessionId"] == name.as_str());
+        let updates: Vec<Value> = updates.map(content).collect();
+        assert_in_order(&updates, &of(&[Origin::Agent, Origin::Conductor]), "the editor received");
+        compared += updates.len();
+        let Some(agent) = agent_session(&recorded) else { continue };
+        let pid: u32 = agent.split('-').nth(2).unwrap().parse().unwrap();
+        let lines = |kind: Kind| -> Vec<Value> {
+            let of = agents.iter().filter(|entry| entry.pid == pid && entry.kind == kind);
+            of.filter_map(Entry::json).collect()
+        };
+        // Only the end may be missing of what the agent said.
+        let of_session = |line: &&Value| line["result"].get("protocolVersion").is_none();
+        let said: Vec<Value> = lines(Kind::Out).iter().filter(of_session).map(content).collect();
+        let agent_frames = of(&[Origin::Agent]);
+        assert!(agent_frames.len() <= said.len(), "more recorded than said in {session}");
+        assert_eq!(agent_frames, said[..agent_frames.len()], "what the agent of {session} said");
+        // All that the agent heard is recorded.
+        let heard = lines(Kind::In);
+        let heard: Vec<Value> =
+            heard.iter().filter(|line| line["method"] != "initialize").map(content).collect();
+        assert_in_order(&heard, &of(&[Origin::Editor, Origin::Conductor]), "the agent heard");
+        compared += agent_frames.len() + heard.len();
+    }
+    compared
+}
+
+#[test]
+fn c01_killed_at_random_times_nothing_that_was_passed_on_is_lost() {
+    let kills = number("CRASH_KILLS", 8);
+    let seed = number("CRASH_SEED", 20_261_116);
+    let mut dice = Dice(seed | 1);
+    let mut service = service(&json!({})).start();
+    let mut seen = Seen::new();
+    for _ in 0..kills {
+        seen.extend(round(&mut service, &mut dice));
+    }
+    service.term();
+    let records = disk::journal(&service);
+    let compared = check(&records, &seen, &service.ledger("fake"));
+    assert!(compared > 1000, "only {compared} frames were compared; the load was no load");
+}

@@ -18,15 +18,16 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::{
     machine::Machine,
-    measure::{Amount, Bench},
+    measure::{Amount, Bench, Part},
     service::Programs,
     ssh::Ssh,
 };
 
-const USAGE: &str = "bench [--quick] [--rounds N] [--json FILE]
+const USAGE: &str = "bench [--quick] [--rounds N] [--only PART] [--json FILE]
 
   --quick       a short run of two rounds, for a first impression
   --rounds N    rounds [default: 5; BENCH_ROUNDS]
+  --only PART   one part of each round: round-trips, streams, crowds, terminal, starts, new or memory
   --json FILE   where everything goes, each round included [default: target/bench.json]";
 
 /// How to read the table, and what it does not say.
@@ -38,6 +39,7 @@ restart.";
 struct Options {
     quick: bool,
     rounds: Option<usize>,
+    only: Option<Part>,
     json: PathBuf,
 }
 
@@ -66,7 +68,7 @@ fn bench() -> Result<()> {
     let mut bench = Bench::start(programs, ssh.ok(), amount, machine)?;
     for index in 0..rounds {
         eprintln!("round {} of {rounds}", index + 1);
-        bench.round(index)?;
+        bench.round(index, options.only)?;
     }
     let (rows, machine) = bench.finish()?;
     println!("\n{}\n{NOTES}", report::table(&rows, &machine));
@@ -85,13 +87,14 @@ fn options() -> Result<Option<Options>> {
         Ok(text) => Some(text.parse().context("BENCH_ROUNDS must be a number")?),
         Err(_) => None,
     };
-    let mut options = Options { quick: false, rounds, json: "target/bench.json".into() };
+    let mut options = Options { quick: false, rounds, only: None, json: "target/bench.json".into() };
     let mut args = std::env::args().skip(1);
     while let Some(flag) = args.next() {
         let mut value = || args.next().with_context(|| format!("{flag} needs a value"));
         match flag.as_str() {
             "--quick" => options.quick = true,
             "--rounds" => options.rounds = Some(value()?.parse().context("--rounds needs a number")?),
+            "--only" => options.only = Some(Part::parse(&value()?).context("--only needs a part's name")?),
             "--json" => options.json = value()?.into(),
             "--help" | "-h" => return Ok(None),
             _ => bail!("unknown flag {flag}\n\n{USAGE}"),

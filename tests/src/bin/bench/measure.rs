@@ -67,6 +67,35 @@ const TERMINAL_BYTES: usize = 64 << 20;
 /// Connections that share the idle sessions.
 const CONNECTIONS: usize = 4;
 
+/// The parts of a round, each of which can be measured alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    RoundTrips,
+    Streams,
+    Crowds,
+    Terminal,
+    Starts,
+    New,
+    Memory,
+}
+
+impl Part {
+    const ALL: [Self; 7] = [
+        Self::RoundTrips,
+        Self::Streams,
+        Self::Crowds,
+        Self::Terminal,
+        Self::Starts,
+        Self::New,
+        Self::Memory,
+    ];
+
+    pub fn parse(name: &str) -> Option<Self> {
+        const NAMES: [&str; 7] = ["round-trips", "streams", "crowds", "terminal", "starts", "new", "memory"];
+        NAMES.iter().position(|known| *known == name).map(|index| Self::ALL[index])
+    }
+}
+
 /// An editor with a session.
 struct Seat {
     editor: Editor,
@@ -120,8 +149,23 @@ impl Bench {
         Ok((self.rows.into_vec(), self.machine))
     }
 
-    /// One round of everything. Who comes first changes from round to round.
-    pub fn round(&mut self, index: usize) -> Result<()> {
+    /// One round of everything, or of one part. Who comes first changes from round to round.
+    pub fn round(&mut self, index: usize, only: Option<Part>) -> Result<()> {
+        for part in Part::ALL.into_iter().filter(|part| only.is_none_or(|only| only == *part)) {
+            match part {
+                Part::RoundTrips => self.round_trips(index)?,
+                Part::Streams => self.streams(index)?,
+                Part::Crowds => self.crowds()?,
+                Part::Terminal => self.terminal()?,
+                Part::Starts => self.starts()?,
+                Part::New => self.new_sessions()?,
+                Part::Memory => self.memory()?,
+            }
+        }
+        Ok(())
+    }
+
+    fn round_trips(&mut self, index: usize) -> Result<()> {
         let a = self.amount;
 
         let times = self.each(index, |seat, _| {
@@ -144,7 +188,11 @@ impl Bench {
             Ok(seat.editor.paced(&seat.session, PACE, a.paced)?.into_iter().map(micros).collect::<Vec<_>>())
         })?;
         self.rows.paced.each(&times.map(|times| median(times)));
+        Ok(())
+    }
 
+    fn streams(&mut self, index: usize) -> Result<()> {
+        let a = self.amount;
         let streams = self.each(index, |seat, serve| stream(seat, serve, a, 64))?;
         self.rows.stream_small.each(&streams.map(|(rate, _)| *rate));
         self.rows.cpu_small.value(streams.conductor.1);
@@ -159,25 +207,32 @@ impl Bench {
         let streams = self.each(index, |seat, serve| stream(seat, serve, a, 2048))?;
         self.rows.stream_large.each(&streams.map(|(rate, _)| *rate));
         self.rows.cpu_large.value(streams.conductor.1);
+        Ok(())
+    }
 
-        let (one, all, _) = self.crowd(16)?;
+    fn crowds(&mut self) -> Result<()> {
+        let bridge = |bench: &Self| bench.service.bridge("stub");
+        let (one, all, _) = self.crowd(16, bridge)?;
         self.rows.crowd_16.pair(one, all);
-        let (one, all, (mean, slowest)) = self.crowd(128)?;
+        let (one, all, (mean, slowest)) = self.crowd(128, bridge)?;
         self.rows.crowd_128.pair(one, all);
         self.rows.slowest.pair(mean, slowest);
-        self.terminal()?;
-
-        self.starts()?;
-        self.new_sessions()?;
-        self.memory()
+        let (one, all, (mean, slowest)) = self.crowd(128, |bench| relay::spawn(&bench.programs))?;
+        self.rows.crowd_relay.pair(one, all);
+        self.rows.slowest_relay.pair(mean, slowest);
+        Ok(())
     }
 
     /// Many editors, each with a session that streams at the same time: the rate of one of them alone, of all
     /// together, and the mean and the least of each one's own rate.
-    fn crowd(&mut self, sessions: usize) -> Result<(f64, f64, (f64, f64))> {
+    fn crowd(
+        &mut self,
+        sessions: usize,
+        spawn: impl Fn(&Self) -> Result<Editor>,
+    ) -> Result<(f64, f64, (f64, f64))> {
         let mut seats = Vec::new();
         for _ in 0..sessions {
-            seats.push(Seat::take(self.service.bridge("stub")?, &self.service)?);
+            seats.push(Seat::take(spawn(self)?, &self.service)?);
         }
         self.machine.settle()?;
         self.service.step();

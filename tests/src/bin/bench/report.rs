@@ -215,7 +215,9 @@ impl Row {
 /// The table, with a line on the machine above it.
 pub fn table(rows: &[Row], machine: &Machine) -> String {
     let heads = HEADS.map(String::from);
-    let lines: Vec<[String; COLUMNS]> = std::iter::once(heads).chain(rows.iter().map(Row::cells)).collect();
+    let lines: Vec<[String; COLUMNS]> = std::iter::once(heads)
+        .chain(rows.iter().filter(|row| !row.conductor.is_empty()).map(Row::cells))
+        .collect();
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; COLUMNS] = std::array::from_fn(width);
     let mut out = format!("{}\n{}\n\n", machine::describe(), noise(machine));

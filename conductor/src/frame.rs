@@ -212,6 +212,9 @@ impl Frame {
     }
 }
 
+/// Room is made ahead for so many frames of a run.
+const MOST_EXPECTED: usize = 2048;
+
 /// Complete frames that one read yielded, sharing one buffer.
 #[derive(Debug, Clone, Default)]
 pub struct Run {
@@ -236,7 +239,13 @@ impl Run {
             let line = &block[start..end];
             if !line.iter().all(u8::is_ascii_whitespace) {
                 match if clean { scan::peek_utf8(line) } else { scan::peek(line) } {
-                    Ok(peek) => frames.push((start as u32, end as u32, peek)),
+                    Ok(peek) => {
+                        if frames.is_empty() {
+                            // Those of a run are mostly of one size.
+                            frames.reserve((block.len() / line.len()).min(MOST_EXPECTED) + 1);
+                        }
+                        frames.push((start as u32, end as u32, peek));
+                    }
                     Err(what) => fault(line, what),
                 }
             }

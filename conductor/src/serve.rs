@@ -44,7 +44,8 @@ pub fn run(global: &Global, args: &ServeArgs) -> ExitCode {
             return ExitCode::from(BAD_CONFIG);
         }
     };
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = match builder.worker_threads(workers()).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
             eprintln!("conductor serve: cannot start: {error}");
@@ -60,6 +61,14 @@ pub fn run(global: &Global, args: &ServeArgs) -> ExitCode {
     };
     runtime.shutdown_background();
     code
+}
+
+/// How many threads relay: half of the cores, since agents and editors work at
+/// the same time. One more thread than is needed costs more than it gives: it
+/// is woken with every message, and memory that one thread allocates and
+/// another frees goes back to the kernel and comes again as page faults.
+fn workers() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))
 }
 
 fn load(args: &ServeArgs) -> Result<Loaded, String> {

@@ -152,7 +152,10 @@ impl Routing {
             // one session, that is the whole run.
             let mut end = at + 1;
             if let Way::To(slot) = way {
-                while end < run.len() && self.way(run.at(end).0, run.at(end).1) == Way::To(slot) {
+                let goes_along = |(bytes, peek)| {
+                    alike(run.at(at), (bytes, peek)) || self.way(bytes, peek) == Way::To(slot)
+                };
+                while end < run.len() && goes_along(run.at(end)) {
                     end += 1;
                 }
             }
@@ -345,4 +348,13 @@ impl Routing {
             }
         }
     }
+}
+
+/// Whether two frames are notifications of the same session, and thus go the
+/// same way. Most of a run is, and this is cheaper than to ask for each.
+fn alike(one: (&[u8], &Peek), other: (&[u8], &Peek)) -> bool {
+    one.1.kind == Kind::Notification
+        && other.1.kind == Kind::Notification
+        && one.1.session.is_some()
+        && one.1.session.of(one.0) == other.1.session.of(other.0)
 }

@@ -16,6 +16,8 @@ use tokio::{
     net::{UnixStream, unix::pipe},
 };
 
+use crate::agent::stdio::READ_BYTES;
+
 /// Where the editor's lines come from.
 pub(super) type Input = Pin<Box<dyn AsyncRead + Send>>;
 
@@ -34,7 +36,9 @@ pub(super) fn input() -> io::Result<Input> {
 pub(super) fn output() -> io::Result<Output> {
     let (descriptor, sort) = inspect(io::stdout())?;
     Ok(match sort {
-        SFlag::S_IFIFO => Box::pin(pipe::Sender::from_owned_fd_unchecked(nonblocking(descriptor)?)?),
+        SFlag::S_IFIFO => {
+            Box::pin(pipe::Sender::from_owned_fd_unchecked(enlarged(nonblocking(descriptor)?))?)
+        }
         SFlag::S_IFSOCK => Box::pin(socket(descriptor)?),
         _ => Box::pin(tokio::io::stdout()),
     })
@@ -51,6 +55,15 @@ fn nonblocking(descriptor: OwnedFd) -> io::Result<OwnedFd> {
     let flags = OFlag::from_bits_retain(fcntl(&descriptor, FcntlArg::F_GETFL)?);
     fcntl(&descriptor, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
     Ok(descriptor)
+}
+
+/// Makes room in a pipe for a whole run of frames: each wait for room costs two
+/// switches of processes. Some systems grant a user few large pipes; then the
+/// pipe stays as it is.
+fn enlarged(pipe: OwnedFd) -> OwnedFd {
+    use nix::fcntl::{FcntlArg, fcntl};
+    fcntl(&pipe, FcntlArg::F_SETPIPE_SZ(READ_BYTES as i32)).ok();
+    pipe
 }
 
 fn socket(descriptor: OwnedFd) -> io::Result<UnixStream> {

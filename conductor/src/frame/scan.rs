@@ -168,6 +168,10 @@ impl<'a> Scan<'a> {
         self.bytes.get(self.at).copied()
     }
 
+    fn rest(&self) -> &'a [u8] {
+        self.bytes.get(self.at..).unwrap_or_default()
+    }
+
     fn bad<T>(&self) -> Result<T, Fault> {
         Err(Fault::NotJson(self.at as u32))
     }
@@ -458,12 +462,40 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Moves to the next quote, backslash or control character, eight bytes
-    /// at a time: strings are most of what passes through.
+    /// Moves to the next quote, backslash or control character, many bytes at a
+    /// time: strings are most of what passes through.
     fn plain(&mut self) {
+        // Keys and names end within these; only texts go on.
+        if self.plain_words(2) {
+            return;
+        }
+        // No early exit within a block, so that compilers make vector
+        // instructions of it.
+        while let Some(block) = self.rest().first_chunk::<32>() {
+            let stops = |byte: u8| (byte == b'"') | (byte == b'\\') | (byte < 0x20);
+            if block.iter().fold(false, |hit, byte| hit | stops(*byte)) {
+                break;
+            }
+            self.at += block.len();
+        }
+        if self.plain_words(usize::MAX) {
+            return;
+        }
+        while let Some(byte) = self.byte() {
+            if byte == b'"' || byte == b'\\' || byte < 0x20 {
+                return;
+            }
+            self.at += 1;
+        }
+    }
+
+    /// The same by words of eight bytes, at most so many. Gives whether it has
+    /// found the end.
+    fn plain_words(&mut self, most: usize) -> bool {
         const ONES: u64 = 0x0101_0101_0101_0101;
         const HIGH: u64 = 0x8080_8080_8080_8080;
-        while let Some(chunk) = self.bytes.get(self.at..).and_then(<[u8]>::first_chunk::<8>) {
+        for _ in 0..most {
+            let Some(chunk) = self.rest().first_chunk::<8>() else { return false };
             let word = u64::from_le_bytes(*chunk);
             let quote = word ^ (ONES * u64::from(b'"'));
             let slash = word ^ (ONES * u64::from(b'\\'));
@@ -473,16 +505,11 @@ impl<'a> Scan<'a> {
                 & HIGH;
             if hit != 0 {
                 self.at += hit.trailing_zeros() as usize / 8;
-                return;
+                return true;
             }
             self.at += 8;
         }
-        while let Some(byte) = self.byte() {
-            if byte == b'"' || byte == b'\\' || byte < 0x20 {
-                return;
-            }
-            self.at += 1;
-        }
+        false
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt as _, stream};
 use tokio::{sync::oneshot, time::timeout};
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -43,6 +43,10 @@ const OUT_BYTES: u32 = 2 << 20;
 /// Lines handed on at a time. A message may hold millions, each of which may
 /// need an answer; between pieces the connection sees whether answers wait.
 const PIECE_LINES: usize = 256;
+
+/// Packets are put together into one message up to about this size. Larger
+/// ones are not worth a copy.
+const GATHER_BYTES: usize = 4 << 10;
 
 /// An ack goes out after so many frames.
 const ACK_EVERY: u64 = 4096;
@@ -83,7 +87,14 @@ impl Acp for Tunnel {
         self.hub
             .tasks
             .start("connection", async move { ended.send(serve.await).unwrap_or(()) }.instrument(span));
-        Ok(Response::new(Outbound { welcomed: Some(welcomed), packets, end: Some(end), counts, acked: 0 }))
+        Ok(Response::new(Outbound {
+            welcomed: Some(welcomed),
+            packets,
+            next: None,
+            end: Some(end),
+            counts,
+            acked: 0,
+        }))
     }
 }
 
@@ -231,9 +242,32 @@ fn accept(run: Run, taken: &AtomicU64) -> Result<Bytes, End> {
 pub(super) struct Outbound {
     welcomed: Option<oneshot::Receiver<Welcome>>,
     packets: queue::Receiver<Packet>,
+    /// Taken from the queue, and too large to travel with what came before.
+    next: Option<Packet>,
     end: Option<oneshot::Receiver<End>>,
     counts: Arc<Counts>,
     acked: u64,
+}
+
+impl Outbound {
+    /// Adds the small packets that wait behind a small one: an update and the
+    /// answer after it become one message, and one write to the editor.
+    fn gather(&mut self, packet: Packet) -> Packet {
+        let (mut frames, mut count) = (BytesMut::new(), packet.count);
+        while packet.frames.len().max(frames.len()) < GATHER_BYTES {
+            let Some(more) = self.packets.try_recv() else { break };
+            if more.frames.len() > GATHER_BYTES {
+                self.next = Some(more);
+                break;
+            }
+            if frames.is_empty() {
+                frames.extend_from_slice(&packet.frames);
+            }
+            frames.extend_from_slice(&more.frames);
+            count += more.count;
+        }
+        if frames.is_empty() { packet } else { Packet { frames: frames.freeze(), count } }
+    }
 }
 
 impl Stream for Outbound {
@@ -255,7 +289,12 @@ impl Stream for Outbound {
             self.acked = taken;
             return message(connect_response::Kind::Ack(Ack { seq: taken }));
         }
-        if let Some(packet) = ready!(self.packets.poll_recv(cx)) {
+        let packet = match self.next.take() {
+            Some(packet) => Some(packet),
+            None => ready!(self.packets.poll_recv(cx)),
+        };
+        if let Some(packet) = packet {
+            let packet = self.gather(packet);
             let first_seq = 1 + self.counts.sent.fetch_add(u64::from(packet.count), Ordering::Relaxed);
             let run = Run { first_seq, count: packet.count, frames: packet.frames };
             return message(connect_response::Kind::Run(run));

@@ -124,3 +124,24 @@ fn agrees_with_serde_json_on_what_is_json() {
     }
     assert!(valid > 1000, "the mutations left too little valid JSON: {valid}");
 }
+
+#[test]
+fn a_string_ends_where_it_ends_however_long() {
+    for length in 0..100 {
+        for at in 0..length {
+            let with = |what: &str| {
+                let text =
+                    format!("{}{what}{}", "é".repeat(at / 2) + &"x".repeat(at % 2), "y".repeat(length - at));
+                format!(r#"{{"method":"m","x":"{text}","id":1}}"#)
+            };
+            assert_eq!(peek(with("").as_bytes()).map(|peek| peek.kind), Ok(Kind::Request));
+            assert_eq!(peek(with("\\\"").as_bytes()).map(|peek| peek.kind), Ok(Kind::Request));
+            for bad in ["\"", "\t", "\u{1f}", "\\x"] {
+                assert!(
+                    matches!(peek(with(bad).as_bytes()), Err(Fault::NotJson(_))),
+                    "{bad:?} at {at} of {length}"
+                );
+            }
+        }
+    }
+}

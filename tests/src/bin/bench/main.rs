@@ -8,7 +8,9 @@ mod machine;
 mod measure;
 mod relay;
 mod report;
+mod rows;
 mod service;
+mod ssh;
 
 use std::{fs, path::PathBuf, time::Duration};
 
@@ -16,26 +18,28 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::{
     machine::Machine,
-    measure::{Amount, Bench},
+    measure::{Amount, Bench, Part},
     service::Programs,
+    ssh::Ssh,
 };
 
-const USAGE: &str = "bench [--quick] [--rounds N] [--json FILE]
+const USAGE: &str = "bench [--quick] [--rounds N] [--only PART] [--json FILE]
 
   --quick       a short run of two rounds, for a first impression
   --rounds N    rounds [default: 5; BENCH_ROUNDS]
+  --only PART   one part of each round: round-trips, streams, crowds, terminal, starts, new or memory
   --json FILE   where everything goes, each round included [default: target/bench.json]";
 
-/// Goals that nothing on this machine or in this version can be held against.
-const NOT_HERE: &str = "\
-Ratios are conductor / direct, the median of the rounds' ratios, and so are the goals; × relay is conductor / relay,
-where the relay only copies between pipes and TCP: the shape of ssh without its cipher. Goals with `ssh` are ssh's own
-ratio to direct, measured once elsewhere (µs or thousand frames/s); ssh and the ACP conductor are n/a here. Not
-measured yet: permission decided by policy, journal, ledger, reattach, restart.";
+/// How to read the table, and what it does not say.
+const NOTES: &str = "\
+Ratios are the medians of the rounds' ratios of the conductor to another target; the relay only copies between pipes
+and TCP. n/a here: the ACP conductor. Not measured yet: permission decided by policy, journal, ledger, reattach,
+restart.";
 
 struct Options {
     quick: bool,
     rounds: Option<usize>,
+    only: Option<Part>,
     json: PathBuf,
 }
 
@@ -57,13 +61,17 @@ fn bench() -> Result<()> {
         if options.quick { (Amount::QUICK, 1, 10, 2) } else { (Amount::FULL, 5, 120, 5) };
     let machine = Machine::new(Duration::from_secs(patience), Duration::from_secs(budget));
     let rounds = options.rounds.unwrap_or(rounds);
-    let mut bench = Bench::start(Programs::build()?, amount, machine)?;
+    let programs = Programs::build()?;
+    let ssh = Ssh::start().inspect_err(|why| {
+        eprintln!("no ssh to compare with, so its ratios noted elsewhere must do: {why}");
+    });
+    let mut bench = Bench::start(programs, ssh.ok(), amount, machine)?;
     for index in 0..rounds {
         eprintln!("round {} of {rounds}", index + 1);
-        bench.round(index)?;
+        bench.round(index, options.only)?;
     }
     let (rows, machine) = bench.finish()?;
-    println!("\n{}\n{NOT_HERE}", report::table(&rows, &machine));
+    println!("\n{}\n{NOTES}", report::table(&rows, &machine));
     if let Some(dir) = options.json.parent() {
         fs::create_dir_all(dir)?;
     }
@@ -79,13 +87,14 @@ fn options() -> Result<Option<Options>> {
         Ok(text) => Some(text.parse().context("BENCH_ROUNDS must be a number")?),
         Err(_) => None,
     };
-    let mut options = Options { quick: false, rounds, json: "target/bench.json".into() };
+    let mut options = Options { quick: false, rounds, only: None, json: "target/bench.json".into() };
     let mut args = std::env::args().skip(1);
     while let Some(flag) = args.next() {
         let mut value = || args.next().with_context(|| format!("{flag} needs a value"));
         match flag.as_str() {
             "--quick" => options.quick = true,
             "--rounds" => options.rounds = Some(value()?.parse().context("--rounds needs a number")?),
+            "--only" => options.only = Some(Part::parse(&value()?).context("--only needs a part's name")?),
             "--json" => options.json = value()?.into(),
             "--help" | "-h" => return Ok(None),
             _ => bail!("unknown flag {flag}\n\n{USAGE}"),

@@ -6,6 +6,22 @@ use serde_json::{Value, json};
 
 use crate::machine::{self, Machine};
 
+/// The columns of the table: words first and last, numbers between.
+const HEADS: [&str; COLUMNS] = [
+    "metric",
+    "direct",
+    "relay",
+    "ssh",
+    "conductor",
+    "× direct",
+    "of rounds",
+    "× relay",
+    "× ssh",
+    "n",
+    "goal",
+];
+const COLUMNS: usize = 11;
+
 /// What must hold for a goal to be reached.
 #[derive(Debug, Clone, Copy)]
 pub enum Goal {
@@ -13,43 +29,72 @@ pub enum Goal {
     RatioAtMost(f64),
     /// Conductor / direct is at least this.
     RatioAtLeast(f64),
+    /// Conductor / ssh is at most the first. Without ssh it is taken to be direct times the second.
+    SshAtMost(f64, f64),
+    /// Conductor / ssh is at least the first, likewise.
+    SshAtLeast(f64, f64),
     /// Conductor − direct is at most this.
     AddedAtMost(f64),
     /// The conductor's own number is at most this.
     AtMost(f64),
-    /// None: shown for information.
-    None,
 }
 
-/// One measured thing: what it is, and one pair of numbers per round.
+/// What was measured of each target. ssh is not installed everywhere.
+#[derive(Debug)]
+pub struct Each<T> {
+    pub direct: T,
+    pub relay: T,
+    pub ssh: Option<T>,
+    pub conductor: T,
+}
+
+impl<T> Each<T> {
+    pub fn map<U>(&self, get: impl Fn(&T) -> U) -> Each<U> {
+        Each {
+            direct: get(&self.direct),
+            relay: get(&self.relay),
+            ssh: self.ssh.as_ref().map(&get),
+            conductor: get(&self.conductor),
+        }
+    }
+}
+
+/// One measured thing: what it is, and the numbers of each round.
 #[derive(Debug)]
 pub struct Row {
     name: &'static str,
     unit: &'static str,
-    goal: Goal,
-    /// Where the goal comes from.
-    source: &'static str,
+    goals: &'static [Goal],
     direct: Vec<f64>,
     /// The agent behind a plain relay.
     relay: Vec<f64>,
+    /// The agent behind ssh.
+    ssh: Vec<f64>,
     conductor: Vec<f64>,
 }
 
 impl Row {
-    pub fn new(name: &'static str, unit: &'static str, goal: Goal, source: &'static str) -> Self {
-        Self { name, unit, goal, source, direct: Vec::new(), relay: Vec::new(), conductor: Vec::new() }
+    pub fn new(name: &'static str, unit: &'static str, goals: &'static [Goal]) -> Self {
+        let (direct, relay, ssh, conductor) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { name, unit, goals, direct, relay, ssh, conductor }
     }
 
-    /// Adds a round of both.
+    /// Adds a round of direct and conductor.
     pub fn pair(&mut self, direct: f64, conductor: f64) {
         self.direct.push(direct);
         self.conductor.push(conductor);
     }
 
-    /// Adds a round of all three.
-    pub fn three(&mut self, [direct, relay, conductor]: [f64; 3]) {
-        self.pair(direct, conductor);
-        self.relay.push(relay);
+    /// Adds a round of ssh.
+    pub fn ssh(&mut self, ssh: f64) {
+        self.ssh.push(ssh);
+    }
+
+    /// Adds a round of every target.
+    pub fn each(&mut self, each: &Each<f64>) {
+        self.pair(each.direct, each.conductor);
+        self.relay.push(each.relay);
+        self.ssh.extend(each.ssh);
     }
 
     /// Adds a round of a thing that only the conductor has.
@@ -57,54 +102,69 @@ impl Row {
         self.conductor.push(conductor);
     }
 
-    fn ratios(&self) -> Vec<f64> {
-        self.direct.iter().zip(&self.conductor).map(|(direct, conductor)| conductor / direct).collect()
-    }
-
-    fn relay_ratios(&self) -> Vec<f64> {
-        self.relay.iter().zip(&self.conductor).map(|(relay, conductor)| conductor / relay).collect()
+    /// Conductor / another target, round by round.
+    fn ratios(&self, to: &[f64]) -> Vec<f64> {
+        to.iter().zip(&self.conductor).map(|(other, conductor)| conductor / other).collect()
     }
 
     fn added(&self) -> Vec<f64> {
         self.direct.iter().zip(&self.conductor).map(|(direct, conductor)| conductor - direct).collect()
     }
 
-    /// Whether the goal was reached, if there is one and anything was measured.
-    fn reached(&self) -> Option<bool> {
+    /// Whether a goal was reached, if it can be told.
+    fn reached(&self, goal: Goal) -> Option<bool> {
         if self.conductor.is_empty() {
             return None;
         }
-        match self.goal {
-            Goal::RatioAtMost(most) => Some(median(&self.ratios()) <= most),
-            Goal::RatioAtLeast(least) => Some(median(&self.ratios()) >= least),
+        let to_direct = median(&self.ratios(&self.direct));
+        // Without ssh, its ratio to direct that was noted elsewhere must do.
+        let to_ssh = |noted: f64| match self.ssh[..] {
+            [] => Some(to_direct / noted).filter(|ratio| !ratio.is_nan()),
+            _ => Some(median(&self.ratios(&self.ssh))),
+        };
+        match goal {
+            Goal::RatioAtMost(most) => Some(to_direct <= most),
+            Goal::RatioAtLeast(least) => Some(to_direct >= least),
+            Goal::SshAtMost(most, noted) => to_ssh(noted).map(|ratio| ratio <= most),
+            Goal::SshAtLeast(least, noted) => to_ssh(noted).map(|ratio| ratio >= least),
             Goal::AddedAtMost(most) => Some(median(&self.added()) <= most),
             Goal::AtMost(most) => Some(median(&self.conductor) <= most),
-            Goal::None => None,
         }
     }
 
-    fn goal(&self) -> String {
-        let goal = match self.goal {
-            Goal::RatioAtMost(most) => format!("≤ {} ×", number(most)),
-            Goal::RatioAtLeast(least) => format!("≥ {} ×", number(least)),
+    fn goal(&self, goal: Goal) -> String {
+        let noted = |times: f64, noted: f64| {
+            let known = self.ssh.is_empty() && !noted.is_nan();
+            if known { format!(" (noted: {} × direct)", number(times * noted)) } else { String::new() }
+        };
+        // Some rows compare with something else, which their name tells.
+        let direct = if self.relay.is_empty() { "" } else { " direct" };
+        match goal {
+            Goal::RatioAtMost(most) => format!("≤ {} ×{direct}", number(most)),
+            Goal::RatioAtLeast(least) => format!("≥ {} ×{direct}", number(least)),
+            Goal::SshAtMost(most, ssh) => format!("≤ {} × ssh{}", number(most), noted(most, ssh)),
+            Goal::SshAtLeast(least, ssh) => format!("≥ {} × ssh{}", number(least), noted(least, ssh)),
             Goal::AddedAtMost(most) => format!("≤ {} {} added", number(most), self.unit),
             Goal::AtMost(most) => format!("≤ {} {}", number(most), self.unit),
-            Goal::None => "–".into(),
-        };
-        if self.source.is_empty() { goal } else { format!("{goal} ({})", self.source) }
-    }
-
-    fn mark(&self) -> &'static str {
-        match self.reached() {
-            Some(true) => "✓",
-            Some(false) => "✗",
-            None => " ",
         }
     }
 
-    fn cells(&self) -> [String; 10] {
+    /// Each goal with its verdict.
+    fn goals(&self) -> String {
+        let show = |goal: &Goal| {
+            let mark = match self.reached(*goal) {
+                Some(true) => "✓",
+                Some(false) => "✗",
+                None => "–",
+            };
+            format!("{mark} {}", self.goal(*goal))
+        };
+        self.goals.iter().map(show).collect::<Vec<_>>().join(", ")
+    }
+
+    fn cells(&self) -> [String; COLUMNS] {
         let show = |values: &[f64]| if values.is_empty() { "–".into() } else { number(median(values)) };
-        let ratios = self.ratios();
+        let ratios = self.ratios(&self.direct);
         let spread =
             match ratios.iter().copied().reduce(f64::min).zip(ratios.iter().copied().reduce(f64::max)) {
                 Some((least, most)) => format!("{}–{}", number(least), number(most)),
@@ -114,55 +174,65 @@ impl Row {
             format!("{}, {}", self.name, self.unit),
             show(&self.direct),
             show(&self.relay),
+            show(&self.ssh),
             show(&self.conductor),
             show(&ratios),
             spread,
-            show(&self.relay_ratios()),
+            show(&self.ratios(&self.relay)),
+            show(&self.ratios(&self.ssh)),
             self.conductor.len().to_string(),
-            self.mark().into(),
-            self.goal(),
+            self.goals(),
         ]
     }
 
     fn json(&self) -> Value {
-        let (ratios, added) = (self.ratios(), self.added());
+        let ratios = self.ratios(&self.direct);
         let middle = |values: &[f64]| if values.is_empty() { Value::Null } else { json!(median(values)) };
+        let goal = |goal: &Goal| json!({ "goal": self.goal(*goal), "reached": self.reached(*goal) });
         json!({
             "metric": self.name,
             "unit": self.unit,
             "direct": middle(&self.direct),
             "relay": middle(&self.relay),
+            "ssh": middle(&self.ssh),
             "conductor": middle(&self.conductor),
             "ratio": middle(&ratios),
-            "ratio_to_relay": middle(&self.relay_ratios()),
-            "added": middle(&added),
-            "goal": self.goal(),
-            "reached": self.reached(),
-            "rounds": { "direct": self.direct, "relay": self.relay, "conductor": self.conductor, "ratio": ratios },
+            "ratio_to_relay": middle(&self.ratios(&self.relay)),
+            "ratio_to_ssh": middle(&self.ratios(&self.ssh)),
+            "added": middle(&self.added()),
+            "goals": self.goals.iter().map(goal).collect::<Vec<_>>(),
+            "rounds": {
+                "direct": self.direct,
+                "relay": self.relay,
+                "ssh": self.ssh,
+                "conductor": self.conductor,
+                "ratio": ratios,
+            },
         })
     }
 }
 
 /// The table, with a line on the machine above it.
 pub fn table(rows: &[Row], machine: &Machine) -> String {
-    let heads = ["metric", "direct", "relay", "conductor", "ratio", "of rounds", "× relay", "n", "", "goal"]
-        .map(String::from);
-    let lines: Vec<[String; 10]> = std::iter::once(heads).chain(rows.iter().map(Row::cells)).collect();
+    let heads = HEADS.map(String::from);
+    let lines: Vec<[String; COLUMNS]> = std::iter::once(heads)
+        .chain(rows.iter().filter(|row| !row.conductor.is_empty()).map(Row::cells))
+        .collect();
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 10] = std::array::from_fn(width);
+    let widths: [usize; COLUMNS] = std::array::from_fn(width);
     let mut out = format!("{}\n{}\n\n", machine::describe(), noise(machine));
     for (index, line) in lines.iter().enumerate() {
         let mut text = String::new();
         for (column, cell) in line.iter().enumerate() {
             let pad = " ".repeat(widths[column] - cell.chars().count());
             // Numbers end at the right, words begin at the left.
-            let numbers = (1..=7).contains(&column);
+            let numbers = (1..COLUMNS - 1).contains(&column);
             let _ = if numbers { write!(text, "{pad}{cell}  ") } else { write!(text, "{cell}{pad}  ") };
         }
         out += text.trim_end();
         out.push('\n');
         if index == 0 {
-            out += &"─".repeat(widths.iter().sum::<usize>() + 18);
+            out += &"─".repeat(widths.iter().sum::<usize>() + 2 * (COLUMNS - 1));
             out.push('\n');
         }
     }

@@ -1,0 +1,98 @@
+//! What is measured, and the goals it is held against.
+
+use crate::report::{
+    Goal::{AddedAtMost, AtMost, RatioAtLeast, RatioAtMost, SshAtLeast, SshAtMost},
+    Row,
+};
+
+/// All rows.
+pub struct Rows {
+    pub prompt_p50: Row,
+    pub prompt_p99: Row,
+    pub permission: Row,
+    pub stream_small: Row,
+    pub stream_decoded: Row,
+    pub stream_large: Row,
+    pub crowd_16: Row,
+    pub crowd_128: Row,
+    pub slowest: Row,
+    pub crowd_relay: Row,
+    pub slowest_relay: Row,
+    pub terminal: Row,
+    pub paced: Row,
+    pub cpu_small: Row,
+    pub cpu_large: Row,
+    pub start: Row,
+    pub new: Row,
+    pub new_slow: Row,
+    pub idle: Row,
+    pub session: Row,
+    pub fast_reader: Row,
+    pub slow_reader: Row,
+}
+
+impl Rows {
+    pub fn new() -> Self {
+        // The second number of goals with ssh is ssh / direct as measured once on another machine.
+        Self {
+            prompt_p50: Row::new("prompt round trip p50", "µs", &[SshAtMost(1.0, 126.0 / 18.0)]),
+            prompt_p99: Row::new("prompt round trip p99", "µs", &[SshAtMost(1.5, 313.0 / 63.0)]),
+            permission: Row::new("permission round trip p50", "µs", &[SshAtMost(1.0, 188.0 / 15.0)]),
+            stream_small: Row::new(
+                "stream of 64 B",
+                "frames/s",
+                &[SshAtLeast(1.3, 330.0 / 1440.0), RatioAtLeast(0.35)],
+            ),
+            stream_decoded: Row::new("the same, editor that decodes", "frames/s", &[RatioAtLeast(0.35)]),
+            stream_large: Row::new("stream of 2 KiB", "frames/s", &[SshAtLeast(1.3, 92.0 / 734.0)]),
+            crowd_16: Row::new("16 sessions at once, against one", "frames/s", &[RatioAtLeast(0.9)]),
+            crowd_128: Row::new("128 sessions at once, against one", "frames/s", &[RatioAtLeast(0.9)]),
+            slowest: Row::new("slowest of the 128, against their mean", "frames/s", &[RatioAtLeast(0.5)]),
+            crowd_relay: Row::new("128 plain relays at once, against one", "frames/s", &[]),
+            slowest_relay: Row::new("slowest of these, against their mean", "frames/s", &[]),
+            terminal: Row::new("terminal output, against a pipe", "MiB/s", &[]),
+            paced: Row::new("paced stream, delay p50", "µs", &[SshAtMost(1.3, 118.0 / 14.0)]),
+            cpu_small: Row::new("CPU per frame of 64 B, bridge + serve", "µs", &[AtMost(3.0)]),
+            cpu_large: Row::new("CPU per frame of 2 KiB, bridge + serve", "µs", &[AtMost(3.0)]),
+            start: Row::new(
+                "connect → initialize, against `true`",
+                "ms",
+                &[AddedAtMost(8.0), SshAtMost(0.05, f64::NAN)],
+            ),
+            new: Row::new("new session, warm, against a cold start", "ms", &[]),
+            new_slow: Row::new("the same, agent that starts in 0.5 s", "ms", &[RatioAtMost(0.05)]),
+            idle: Row::new("memory of serve, idle", "MiB", &[]),
+            session: Row::new("memory per idle session in serve", "KiB", &[AtMost(64.0)]),
+            fast_reader: Row::new("memory of serve above idle, stream of 2 KiB", "MiB", &[AtMost(32.0)]),
+            slow_reader: Row::new("the same, slow reader", "MiB", &[AtMost(32.0)]),
+        }
+    }
+
+    /// In the order of the table.
+    pub fn into_vec(self) -> Vec<Row> {
+        vec![
+            self.prompt_p50,
+            self.prompt_p99,
+            self.permission,
+            self.stream_small,
+            self.stream_decoded,
+            self.stream_large,
+            self.crowd_16,
+            self.crowd_128,
+            self.slowest,
+            self.crowd_relay,
+            self.slowest_relay,
+            self.terminal,
+            self.paced,
+            self.cpu_small,
+            self.cpu_large,
+            self.start,
+            self.new,
+            self.new_slow,
+            self.idle,
+            self.session,
+            self.fast_reader,
+            self.slow_reader,
+        ]
+    }
+}

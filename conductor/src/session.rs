@@ -387,11 +387,14 @@ impl Session {
             let deadline = self.next_deadline();
             let has_room = self.host.has_room();
             let has_outbox = self.to_editor.len() < MAX_OUTBOX && self.to_agent.len() < MAX_OUTBOX;
-            // What the editor says may stop something that waits for the disk.
+            // What stops something must not wait: not what the editor says…
             let hears_editor =
                 has_outbox && self.recorder.has_room() && (agent_size == 0 || agent_ticket.is_some());
-            let hears_agent =
-                !agent_gone && editor_size == 0 && has_outbox && has_room && !self.is_unwritten();
+            // …nor the end of a turn that was cancelled, however full the disk is.
+            let reads_on = !self.is_unwritten()
+                || self.recorder.has_room()
+                    && self.turn.as_ref().is_some_and(|turn| turn.cancelled.is_some());
+            let hears_agent = !agent_gone && editor_size == 0 && has_outbox && has_room && reads_on;
             tokio::select! {
                 biased;
                 permit = out.reserve(editor_size), if editor_size > 0 && editor_ticket.is_none() => {

@@ -60,11 +60,7 @@ fn work(mut editor: Editor, session: &str, over: &AtomicBool) -> Vec<Value> {
     while !over.load(Ordering::Relaxed) {
         let steps = json!([{ "update": { "n": 40, "size": 300 } }, { "update": { "n": 1 } }]);
         let id = editor.prompt_do(session, &steps);
-        let ended = editor.wait_for("an answer or the end", |line| {
-            (line.json.get("method").is_none() && line.json["id"] == id)
-                .then(|| line.json.get("error").is_some())
-        });
-        if ended {
+        if editor.answer_or_end(&id).is_none_or(|answer| answer.get("error").is_some()) {
             break;
         }
     }

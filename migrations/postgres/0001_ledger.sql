@@ -204,7 +204,7 @@ COMMENT ON COLUMN sessions.ended_seq IS 'the frame that says so';
 COMMENT ON COLUMN sessions.end_reason IS 'why it ended';
 COMMENT ON COLUMN sessions.turns IS 'how many turns it has had';
 COMMENT ON COLUMN sessions.tool_calls IS 'how many tool calls it has had';
-COMMENT ON COLUMN sessions.frames IS 'how many frames it has';
+COMMENT ON COLUMN sessions.frames IS 'how many frames it has; lines that are no frames are not counted';
 COMMENT ON COLUMN sessions.opened_at IS 'when it was opened first';
 COMMENT ON COLUMN sessions.reopened_at IS 'when it was last opened again (load, resume)';
 COMMENT ON COLUMN sessions.updated_at IS 'when its last frame was recorded';
@@ -499,7 +499,7 @@ COMMENT ON COLUMN commands.ended_us IS 'when its end was told (microseconds sinc
 COMMENT ON COLUMN commands.duration_us IS 'the time between, in microseconds';
 COMMENT ON COLUMN commands.exit_code IS 'its exit code, if told';
 COMMENT ON COLUMN commands.exit_signal IS 'the signal that ended it, if told';
-COMMENT ON COLUMN commands.error IS 'why it was not run';
+COMMENT ON COLUMN commands.error IS 'why it was not run: the error, or rejected, or cancelled';
 COMMENT ON COLUMN commands.began_at IS 'when it was asked for';
 COMMENT ON COLUMN commands.ended_at IS 'when its end was told';
 

@@ -87,7 +87,7 @@ CREATE TABLE sessions (
     end_reason TEXT, -- why it ended
     turns INTEGER, -- how many turns it has had
     tool_calls INTEGER, -- how many tool calls it has had
-    frames INTEGER, -- how many frames it has
+    frames INTEGER, -- how many frames it has; lines that are no frames are not counted
     opened_at TEXT GENERATED ALWAYS AS (strftime('%Y-%m-%dT%H:%M:%S', opened_us / 1000000, 'unixepoch') || printf('.%06dZ', opened_us % 1000000)) VIRTUAL,
     reopened_at TEXT GENERATED ALWAYS AS (strftime('%Y-%m-%dT%H:%M:%S', reopened_us / 1000000, 'unixepoch') || printf('.%06dZ', reopened_us % 1000000)) VIRTUAL,
     updated_at TEXT GENERATED ALWAYS AS (strftime('%Y-%m-%dT%H:%M:%S', updated_us / 1000000, 'unixepoch') || printf('.%06dZ', updated_us % 1000000)) VIRTUAL,
@@ -263,7 +263,7 @@ CREATE TABLE commands (
     duration_us INTEGER, -- the time between, in microseconds
     exit_code INTEGER, -- its exit code, if told
     exit_signal TEXT, -- the signal that ended it, if told
-    error TEXT, -- why it was not run
+    error TEXT, -- why it was not run: the error, or rejected, or cancelled
     began_at TEXT GENERATED ALWAYS AS (strftime('%Y-%m-%dT%H:%M:%S', began_us / 1000000, 'unixepoch') || printf('.%06dZ', began_us % 1000000)) VIRTUAL,
     ended_at TEXT GENERATED ALWAYS AS (strftime('%Y-%m-%dT%H:%M:%S', ended_us / 1000000, 'unixepoch') || printf('.%06dZ', ended_us % 1000000)) VIRTUAL,
     PRIMARY KEY (session_id, seq)

@@ -128,8 +128,12 @@ pub const TABLES: &[Table] = &[
             column("repository", Text, First),
             column("connection_id", Id, Last),
             column("opened_us", Int, First),
+            // Nothing is ever set back to null, so a session that was opened again has
+            // ended before this.
+            column("reopened_us", Int, Last),
             column("updated_us", Int, Greatest),
             column("ended_us", Int, Last),
+            column("ended_seq", Int, Last),
             column("end_reason", Text, Last),
             column("turns", Int, Sum),
             column("tool_calls", Int, Sum),
@@ -142,6 +146,7 @@ pub const TABLES: &[Table] = &[
         columns: &[
             column("binding_id", Id, First),
             column("session_id", Id, First),
+            column("seq", Int, First),
             column("process_id", Id, First),
             column("agent", Text, First),
             column("agent_session", Text, Last),
@@ -199,6 +204,7 @@ pub const TABLES: &[Table] = &[
             column("prompt", Text, First),
             column("began_us", Int, First),
             column("ended_us", Int, First),
+            column("ended_seq", Int, First),
             column("duration_us", Int, First),
             column("stop_reason", Text, First),
             column("error", Text, First),
@@ -226,8 +232,9 @@ pub const TABLES: &[Table] = &[
         key: 2,
         columns: &[
             column("session_id", Id, First),
+            // The seq of the frame that named it first: agents use their own ids again.
+            column("call", Int, First),
             column("tool_call_id", Text, First),
-            column("first_seq", Int, First),
             column("turn", Int, First),
             column("user_name", Text, First),
             column("team", Text, First),
@@ -261,8 +268,10 @@ pub const TABLES: &[Table] = &[
             column("access", Text, First),
             // fs, diff, location, resource, mention, input
             column("source", Text, First),
+            column("call", Int, First),
             column("tool_call_id", Text, First),
             column("at_us", Int, First),
+            column("error", Text, First),
         ],
     },
     Table {
@@ -270,24 +279,25 @@ pub const TABLES: &[Table] = &[
         key: 2,
         columns: &[
             column("session_id", Id, First),
-            // The seq of the frame that asked for it.
             column("seq", Int, First),
             column("turn", Int, First),
             column("user_name", Text, First),
             column("team", Text, First),
             column("agent", Text, First),
             // terminal (run by conductor or editor), tool (run by the agent itself)
-            column("source", Text, First),
-            column("line", Text, First),
-            column("argv", Json, First),
-            column("cwd", Text, First),
-            column("tool_call_id", Text, First),
+            column("source", Text, Last),
+            column("line", Text, Last),
+            column("argv", Json, Last),
+            column("cwd", Text, Last),
+            column("call", Int, Last),
+            column("tool_call_id", Text, Last),
             column("terminal_id", Text, First),
             column("began_us", Int, First),
             column("ended_us", Int, First),
             column("duration_us", Int, First),
             column("exit_code", Int, First),
             column("exit_signal", Text, First),
+            column("error", Text, First),
         ],
     },
     Table {
@@ -311,6 +321,7 @@ pub const TABLES: &[Table] = &[
             column("total_tokens", Int, First),
             // What this report adds to the session's cost: agents report sums.
             column("cost", Real, First),
+            column("cost_total", Real, First),
             column("currency", Text, First),
             column("context_used", Int, First),
             column("context_size", Int, First),
@@ -321,20 +332,22 @@ pub const TABLES: &[Table] = &[
         key: 2,
         columns: &[
             column("session_id", Id, First),
-            // The seq of the request.
             column("seq", Int, First),
             column("turn", Int, First),
             column("user_name", Text, First),
             column("team", Text, First),
             column("agent", Text, First),
+            column("call", Int, First),
             column("tool_call_id", Text, First),
             column("tool", Text, First),
+            column("kind", Text, First),
+            column("title", Text, First),
             column("input", Json, First),
-            // allow, reject, cancelled
+            column("options", Json, First),
+            // allow, reject, cancelled, error
             column("decision", Text, First),
             column("option_id", Text, First),
             column("option_kind", Text, First),
-            // editor, conductor
             column("decided_by", Text, First),
             column("rule", Text, First),
             column("reason", Text, First),
@@ -359,12 +372,17 @@ impl Fact {
     /// mistake of ours and does nothing; tests set every column.
     #[must_use]
     pub fn set(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.put(name, value);
+        self
+    }
+
+    /// Sets a column by its name, in place.
+    pub fn put(&mut self, name: &str, value: impl Into<Value>) {
         let at = TABLES[self.table].columns.iter().position(|column| column.name == name);
         debug_assert!(at.is_some(), "{} has no column {name}", TABLES[self.table].name);
         if let Some(slot) = at.and_then(|at| self.values.get_mut(at)) {
             *slot = value.into();
         }
-        self
     }
 
     /// Merges what a later frame says of the same row, as the database would.
@@ -443,40 +461,4 @@ impl<T: Into<Self>> From<Option<T>> for Value {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rows_of_one_key_are_merged_as_their_columns_say() {
-        let id = Uuid::nil();
-        let key = || [id.into(), 7i64.into()];
-        let mut row = Fact::new(MESSAGES, key()).set("text", "a\0b").set("chunks", 1i64).set("role", "agent");
-        row.merge(Fact::new(MESSAGES, key()).set("text", "c").set("chunks", 2i64).set("role", "user"));
-        let expected =
-            Fact::new(MESSAGES, key()).set("text", "a\u{fffd}bc").set("chunks", 3i64).set("role", "agent");
-        assert_eq!(row, expected);
-        assert_eq!(row.key(), [Value::Id(id), Value::Int(7)]);
-    }
-
-    #[test]
-    fn the_numbers_are_those_of_the_tables() {
-        let names: Vec<_> = [
-            SESSIONS,
-            BINDINGS,
-            PROCESSES,
-            CONNECTIONS,
-            TURNS,
-            MESSAGES,
-            TOOL_CALLS,
-            FILE_ACCESSES,
-            COMMANDS,
-            USAGE,
-            DECISIONS,
-        ]
-        .iter()
-        .map(|table| TABLES[*table].name)
-        .collect();
-        let all: Vec<_> = TABLES.iter().map(|table| table.name).collect();
-        assert_eq!(names, all);
-    }
-}
+mod tests;

@@ -116,7 +116,10 @@ fn unsafe_code_stays_in_the_guard() {
 #[test]
 fn there_are_two_locks() {
     let locks = |line: &str| ["Mutex", "RwLock"].iter().any(|lock| has_word(line, lock));
-    none(&offences(LOCKS, locks), "one task owns its state alone; only the router and the journal have a lock");
+    none(
+        &offences(LOCKS, locks),
+        "one task owns its state alone; only the router and the journal have a lock",
+    );
     let router = fs::read_to_string(root().join("conductor/src/router.rs")).unwrap();
     let fields = code(&router).filter(|(_, line)| line.contains("Arc<Mutex<")).count();
     assert_eq!(fields, 1, "the router has one lock");

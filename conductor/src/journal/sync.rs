@@ -224,7 +224,7 @@ impl Log {
 fn mend(log: &mut Log) {
     let Some(trouble) = &log.trouble else { return };
     let (full, rewrite, why) = (trouble.full, trouble.rewrite, trouble.why.clone());
-    if full {
+    if full && (rewrite || log.noted.is_none()) {
         log.release_reserve();
     }
     let mended = (|| {
@@ -238,8 +238,17 @@ fn mend(log: &mut Log) {
             log.put_note("stopped", &why, false)?;
             log.noted = Some(why);
         }
-        // Only with the reserve back is there room for more than the last word.
+        // Only with the reserve back, and with a whole segment ahead, is there
+        // room for more than the last word.
         log.make_reserve()?;
+        if full {
+            if log.spare.is_none() {
+                let (number, room) = (log.next_number, log.settings.segment_bytes);
+                log.next_number += 1;
+                log.spare = Some(create(&*log.disk, &log.dir, number, room)?);
+            }
+            log.current = None;
+        }
         log.put_note("goes on", "the journal can be written again", true)
     })();
     match mended {

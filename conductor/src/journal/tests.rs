@@ -6,6 +6,7 @@ use super::*;
 use crate::record::StreamKind;
 
 mod damage;
+mod disk;
 mod faults;
 mod flaky;
 mod modes;

@@ -6,6 +6,7 @@
 //!   oracle for loss, order and byte equality
 //! - [`editor`]: a fake editor that drives any ACP agent command on stdio
 //! - [`peers`]: programs made with the official SDKs, and what is expected of them
+//! - [`postgres`]: a real Postgres, a database per test
 //! - [`tunnel`]: a fake editor on the gRPC level, which may break its rules
 //! - [`harness`]: a `conductor serve` with its own directories and port, which
 //!   fails the test if anything is left over
@@ -15,4 +16,5 @@ pub mod fake;
 pub mod harness;
 pub mod ledger;
 pub mod peers;
+pub mod postgres;
 pub mod tunnel;

@@ -128,8 +128,12 @@ pub const TABLES: &[Table] = &[
             column("repository", Text, First),
             column("connection_id", Id, Last),
             column("opened_us", Int, First),
+            // Nothing is ever set back to null, so a session that was opened again has
+            // ended before this.
+            column("reopened_us", Int, Last),
             column("updated_us", Int, Greatest),
             column("ended_us", Int, Last),
+            column("ended_seq", Int, Last),
             column("end_reason", Text, Last),
             column("turns", Int, Sum),
             column("tool_calls", Int, Sum),
@@ -142,6 +146,7 @@ pub const TABLES: &[Table] = &[
         columns: &[
             column("binding_id", Id, First),
             column("session_id", Id, First),
+            column("seq", Int, First),
             column("process_id", Id, First),
             column("agent", Text, First),
             column("agent_session", Text, Last),
@@ -199,6 +204,7 @@ pub const TABLES: &[Table] = &[
             column("prompt", Text, First),
             column("began_us", Int, First),
             column("ended_us", Int, First),
+            column("ended_seq", Int, First),
             column("duration_us", Int, First),
             column("stop_reason", Text, First),
             column("error", Text, First),
@@ -226,8 +232,9 @@ pub const TABLES: &[Table] = &[
         key: 2,
         columns: &[
             column("session_id", Id, First),
+            // The seq of the frame that named it first: agents use their own ids again.
+            column("call", Int, First),
             column("tool_call_id", Text, First),
-            column("first_seq", Int, First),
             column("turn", Int, First),
             column("user_name", Text, First),
             column("team", Text, First),
@@ -261,8 +268,10 @@ pub const TABLES: &[Table] = &[
             column("access", Text, First),
             // fs, diff, location, resource, mention, input
             column("source", Text, First),
+            column("call", Int, First),
             column("tool_call_id", Text, First),
             column("at_us", Int, First),
+            column("error", Text, First),
         ],
     },
     Table {
@@ -270,7 +279,6 @@ pub const TABLES: &[Table] = &[
         key: 2,
         columns: &[
             column("session_id", Id, First),
-            // The seq of the frame that asked for it.
             column("seq", Int, First),
             column("turn", Int, First),
             column("user_name", Text, First),
@@ -281,6 +289,7 @@ pub const TABLES: &[Table] = &[
             column("line", Text, First),
             column("argv", Json, First),
             column("cwd", Text, First),
+            column("call", Int, First),
             column("tool_call_id", Text, First),
             column("terminal_id", Text, First),
             column("began_us", Int, First),
@@ -288,6 +297,7 @@ pub const TABLES: &[Table] = &[
             column("duration_us", Int, First),
             column("exit_code", Int, First),
             column("exit_signal", Text, First),
+            column("error", Text, First),
         ],
     },
     Table {
@@ -311,6 +321,7 @@ pub const TABLES: &[Table] = &[
             column("total_tokens", Int, First),
             // What this report adds to the session's cost: agents report sums.
             column("cost", Real, First),
+            column("cost_total", Real, First),
             column("currency", Text, First),
             column("context_used", Int, First),
             column("context_size", Int, First),
@@ -321,20 +332,22 @@ pub const TABLES: &[Table] = &[
         key: 2,
         columns: &[
             column("session_id", Id, First),
-            // The seq of the request.
             column("seq", Int, First),
             column("turn", Int, First),
             column("user_name", Text, First),
             column("team", Text, First),
             column("agent", Text, First),
+            column("call", Int, First),
             column("tool_call_id", Text, First),
             column("tool", Text, First),
+            column("kind", Text, First),
+            column("title", Text, First),
             column("input", Json, First),
-            // allow, reject, cancelled
+            column("options", Json, First),
+            // allow, reject, cancelled, error
             column("decision", Text, First),
             column("option_id", Text, First),
             column("option_kind", Text, First),
-            // editor, conductor
             column("decided_by", Text, First),
             column("rule", Text, First),
             column("reason", Text, First),
@@ -443,40 +456,4 @@ impl<T: Into<Self>> From<Option<T>> for Value {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rows_of_one_key_are_merged_as_their_columns_say() {
-        let id = Uuid::nil();
-        let key = || [id.into(), 7i64.into()];
-        let mut row = Fact::new(MESSAGES, key()).set("text", "a\0b").set("chunks", 1i64).set("role", "agent");
-        row.merge(Fact::new(MESSAGES, key()).set("text", "c").set("chunks", 2i64).set("role", "user"));
-        let expected =
-            Fact::new(MESSAGES, key()).set("text", "a\u{fffd}bc").set("chunks", 3i64).set("role", "agent");
-        assert_eq!(row, expected);
-        assert_eq!(row.key(), [Value::Id(id), Value::Int(7)]);
-    }
-
-    #[test]
-    fn the_numbers_are_those_of_the_tables() {
-        let names: Vec<_> = [
-            SESSIONS,
-            BINDINGS,
-            PROCESSES,
-            CONNECTIONS,
-            TURNS,
-            MESSAGES,
-            TOOL_CALLS,
-            FILE_ACCESSES,
-            COMMANDS,
-            USAGE,
-            DECISIONS,
-        ]
-        .iter()
-        .map(|table| TABLES[*table].name)
-        .collect();
-        let all: Vec<_> = TABLES.iter().map(|table| table.name).collect();
-        assert_eq!(names, all);
-    }
-}
+mod tests;

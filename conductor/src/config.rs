@@ -28,6 +28,7 @@ use self::{
 };
 
 mod check;
+mod database;
 mod duration;
 mod environment;
 mod error;
@@ -39,6 +40,7 @@ mod source;
 mod tests;
 
 pub use self::{
+    database::DatabaseUrl,
     error::{ConfigError, Place},
     listen::{ListenRefused, check_listen},
     resolve::Unavailable,
@@ -70,6 +72,9 @@ pub struct Config {
     pub roots: Vec<PathBuf>,
     /// The service itself.
     pub service: Service,
+    /// The queryable record.
+    #[serde(default)]
+    pub ledger: Ledger,
     /// Every agent by name.
     pub agents: BTreeMap<String, Agent>,
 }
@@ -144,6 +149,18 @@ pub struct Service {
     /// Where editors have other paths than this host.
     #[serde(default)]
     pub cwd_map: Vec<CwdMapEntry>,
+}
+
+/// Where the queryable record is.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Ledger {
+    /// The database; empty for a SQLite file in the state directory.
+    pub url: DatabaseUrl,
+    /// The same database for a role that may change its schema.
+    pub owner_url: DatabaseUrl,
+    /// Where the password of `url` stands, read anew at every connection.
+    pub password_file: Option<PathBuf>,
 }
 
 /// Two prefixes that stand for each other.

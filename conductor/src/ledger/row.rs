@@ -38,7 +38,7 @@ pub const PAGE_BYTES: usize = 4 << 20;
 const LAST_US: i64 = 253_402_300_799_000_000;
 
 /// A row of `frames` and its facts.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Row {
     /// What it is numbered in.
     pub stream: Stream,
@@ -127,15 +127,19 @@ impl Row {
     /// number, and where it belongs.
     #[must_use]
     pub fn stripped(&self) -> Self {
-        let envelope = Envelope {
-            kind: "opaque",
-            method: None,
-            request_id: None,
-            binding: self.envelope.binding,
-            json: None,
-        };
-        let at_us = self.at_us.clamp(0, LAST_US);
-        Self { envelope, at_us, facts: Vec::new(), ..self.clone() }
+        let binding = self.envelope.binding;
+        Self {
+            stream: self.stream,
+            seq: self.seq,
+            at_us: self.at_us.clamp(0, LAST_US),
+            origin: self.origin,
+            to: self.to,
+            outgoing: self.outgoing,
+            envelope: Envelope { kind: "opaque", method: None, request_id: None, binding, json: None },
+            raw: self.raw.clone(),
+            hash: self.hash,
+            facts: Vec::new(),
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::{net::SocketAddr, path::PathBuf};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::config::DatabaseUrl;
+use crate::config::GivenUrl;
 
 /// The top level.
 #[derive(Debug, Parser)]
@@ -86,7 +86,7 @@ pub struct ServeArgs {
     /// the variable or by `ledger.url` in the file, as others see arguments
     /// [default: a SQLite file in the state directory]
     #[arg(long, value_name = "URL", env = "CONDUCTOR_DATABASE_URL", hide_env_values = true)]
-    pub database_url: Option<DatabaseUrl>,
+    pub database_url: Option<GivenUrl>,
     /// What to log: a level, or filters as in `RUST_LOG` [default: info]
     #[arg(long, value_name = "FILTER", env = "RUST_LOG")]
     pub log: Option<String>,

@@ -41,7 +41,7 @@ mod source;
 mod tests;
 
 pub use self::{
-    database::DatabaseUrl,
+    database::{DatabaseUrl, GivenUrl},
     error::{ConfigError, Place},
     listen::{ListenRefused, check_listen},
     resolve::Unavailable,

@@ -48,6 +48,30 @@ impl DatabaseUrl {
     }
 }
 
+/// An address as it was given on the command line, not looked at yet: whoever
+/// parses arguments shows those that are wrong, and with them the password.
+#[derive(Clone)]
+pub struct GivenUrl(String);
+
+impl GivenUrl {
+    /// The address, if it is one.
+    pub fn check(&self) -> Result<DatabaseUrl, String> {
+        self.0.parse()
+    }
+}
+
+impl From<String> for GivenUrl {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl fmt::Debug for GivenUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
+}
+
 impl FromStr for DatabaseUrl {
     type Err = String;
 

@@ -7,7 +7,7 @@
 use bytes::{BufMut as _, Bytes};
 use futures_util::{Stream as RowStream, TryStreamExt as _};
 use sqlx::{
-    AssertSqlSafe, ConnectOptions as _, PgConnection, Row as _, SqlSafeStr as _, SqlStr,
+    AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, Row as _, SqlSafeStr as _, SqlStr,
     postgres::{PgArguments, PgConnectOptions, PgRow},
     query::Query,
 };
@@ -51,6 +51,11 @@ impl Postgres {
             TABLES.iter().map(|table| AssertSqlSafe(upsert::postgres(table)).into_sql_str()).collect();
         let missing = AssertSqlSafe(upsert::postgres_missing_frames()).into_sql_str();
         Ok(Self { connection, upserts, missing })
+    }
+
+    /// Ends the connection in good order.
+    pub async fn close(self) -> Result<(), LedgerError> {
+        Ok(self.connection.close().await?)
     }
 
     /// The connection, for statements of others.

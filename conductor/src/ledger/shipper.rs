@@ -140,7 +140,10 @@ impl Shipper {
             };
             let failed = match opened {
                 Ok(mut sink) => match self.ship(&mut sink).await {
-                    Ok(()) => break,
+                    Ok(()) => {
+                        sink.close().await;
+                        break;
+                    }
                     Err(error) => self.settings.hide(error),
                 },
                 Err(error) => error,
@@ -348,7 +351,7 @@ impl Shipper {
             }
             progress.down = Some(why.clone());
         });
-        self.journal.ledger_down(Some(why.to_string()));
+        self.journal.ledger_down(Some(format!("the ledger cannot be written: {why}")));
         if before.is_none() || self.told.is_none_or(|told| told.elapsed() > TELL_AGAIN) {
             self.told = Some(Instant::now());
             warn!(

@@ -11,7 +11,7 @@ use std::{path::Path, time::Duration};
 
 use sqlx::SqlSafeStr;
 use tokio::time::timeout;
-use tracing::error;
+use tracing::{debug, error};
 use uuid::Uuid;
 
 use super::{
@@ -31,6 +31,9 @@ const STATEMENT: Duration = Duration::from_secs(120);
 
 /// A connection may take so long.
 const CONNECT: Duration = Duration::from_secs(15);
+
+/// Its end, too.
+const CLOSE: Duration = Duration::from_secs(3);
 
 /// So many frames are read back at once.
 const PAGE: i64 = 256;
@@ -116,6 +119,20 @@ impl Sink {
         let mut sqlite = within(CONNECT, Sqlite::connect_to_read(file)).await?;
         schema::check_sqlite(sqlite.connection()).await?;
         Ok(Self::Sqlite(Box::new(sqlite)))
+    }
+
+    /// Ends the connection in good order: the server need not find out, and the
+    /// file's log is folded into the file. It is bounded, as it is not needed.
+    pub async fn close(self) {
+        let closing = async {
+            match self {
+                Self::Postgres(sink) => sink.close().await,
+                Self::Sqlite(sink) => sink.close().await,
+            }
+        };
+        if let Err(error) = within(CLOSE, closing).await {
+            debug!(%error, "the ledger's connection did not end in good order");
+        }
     }
 
     /// Lifts the server's limits on this connection, for work that takes long.

@@ -9,7 +9,7 @@ use std::{path::Path, time::Duration};
 use bytes::Bytes;
 use futures_util::{Stream as RowStream, TryStreamExt as _};
 use sqlx::{
-    AssertSqlSafe, ConnectOptions as _, Row as _, SqlSafeStr as _, SqlStr, Sqlite as Driver,
+    AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _, SqlSafeStr as _, SqlStr, Sqlite as Driver,
     SqliteConnection,
     query::Query,
     sqlite::{SqliteArguments, SqliteConnectOptions, SqliteJournalMode, SqliteRow, SqliteSynchronous},
@@ -72,6 +72,11 @@ impl Sqlite {
                 .map(|table| ROWS.iter().map(|rows| made(upsert::sqlite(table, *rows))).collect())
                 .collect(),
         })
+    }
+
+    /// Ends the connection in good order.
+    pub async fn close(self) -> Result<(), LedgerError> {
+        Ok(self.connection.close().await?)
     }
 
     /// The connection, for statements of others.

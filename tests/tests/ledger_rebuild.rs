@@ -3,8 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
 use conductor::{
+    journal::Journal,
     ledger::{self, LedgerError, Settings, rebuild::Progress},
-    record::{Destination, Origin, StreamKind, note},
+    record::{Destination, Origin, Stream, StreamKind, note},
     tasks::Tasks,
 };
 use conductor_tests::{
@@ -25,6 +26,10 @@ async fn execute(bench: &Bench, statement: &str) {
     }
 }
 
+fn record(journal: &Journal, stream: Stream, method: &str, params: &serde_json::Value) -> Vec<Known> {
+    append(journal, stream, Origin::Conductor, Destination::Record, &[note(method, params)])
+}
+
 /// Sessions that are written to by turns, processes and connections, shipped in
 /// many batches with restarts between.
 async fn history(bench: &Bench) -> Vec<Known> {
@@ -35,16 +40,13 @@ async fn history(bench: &Bench) -> Vec<Known> {
         all.extend(open_session(&journal, *session));
     }
     let (process, connection) = (stream(StreamKind::Process), stream(StreamKind::Connection));
-    let record = |journal, stream, method, params| {
-        append(journal, stream, Origin::Conductor, Destination::Record, &[note(method, &params)])
-    };
     let started = json!({ "agent": "demo", "command": "demo", "args": ["x"], "cwd": "/w", "pid": 7 });
-    all.extend(record(&journal, process, note::PROCESS_STARTED, started));
+    all.extend(record(&journal, process, note::PROCESS_STARTED, &started));
     all.extend(record(
         &journal,
         connection,
         note::CONNECTED,
-        json!({ "user": "ann", "teams": ["a"], "client": "ed" }),
+        &json!({ "user": "ann", "teams": ["a"], "client": "ed" }),
     ));
     for number in 1..=6 {
         for session in &sessions {
@@ -56,8 +58,8 @@ async fn history(bench: &Bench) -> Vec<Known> {
         journal = bench.journal();
     }
     let ended = json!({ "reason": "exited", "code": 3, "crashed": true, "stderr": "oh \u{0} no" });
-    all.extend(record(&journal, process, note::PROCESS_ENDED, ended));
-    all.extend(record(&journal, connection, note::DISCONNECTED, json!({ "reason": "closed" })));
+    all.extend(record(&journal, process, note::PROCESS_ENDED, &ended));
+    all.extend(record(&journal, connection, note::DISCONNECTED, &json!({ "reason": "closed" })));
     ship_all(bench.settings(), &journal).await;
     all
 }

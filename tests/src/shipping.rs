@@ -131,8 +131,10 @@ impl Bench {
     pub async fn derived(&self) -> Vec<String> {
         let mut all = Vec::new();
         for table in TABLES {
+            // Named anew, as ORDER BY would take the text for the column.
+            let columns = table.columns.iter().enumerate();
             let columns: Vec<_> =
-                table.columns.iter().map(|column| format!("CAST({} AS TEXT)", column.name)).collect();
+                columns.map(|(at, column)| format!("CAST({} AS TEXT) AS c{at}", column.name)).collect();
             let keys: Vec<_> = table.columns[..table.key].iter().map(|column| column.name).collect();
             let (columns, keys) = (columns.join(", "), keys.join(", "));
             let statement = AssertSqlSafe(format!("SELECT {columns} FROM {} ORDER BY {keys}", table.name));

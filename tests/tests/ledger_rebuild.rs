@@ -86,7 +86,7 @@ async fn rebuilt_equals_live() {
 
 /// Who reads during a rebuild sees the old rows or the new ones, and who writes
 /// loses nothing.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_rebuild_is_seen_whole_and_loses_nothing() {
     for bench in Bench::both().await {
         let mut frames = history(&bench).await;

@@ -27,7 +27,7 @@ const PIECE: usize = 256 << 10;
 
 /// The server gives up on one statement after this time: it is slow, and a
 /// new attempt may find it less so. Waiting for a lock is given up earlier.
-const LIMITS: &str = "SET statement_timeout = '110s'; SET lock_timeout = '10s'; \
+const LIMITS: &str = "SET statement_timeout = '110s'; SET lock_timeout = '5s'; \
     SET idle_in_transaction_session_timeout = '10min'; SET client_min_messages = 'warning'";
 
 /// A rebuild takes this lock alone, who writes frames takes it with others.

@@ -39,8 +39,7 @@ impl Reader {
                     Ok(Self::Postgres(Box::new(connection)))
                 }
                 Place::Sqlite(file) => {
-                    let options = sqlite::options(&file).create_if_missing(false).read_only(true);
-                    let connection = options.connect().await.map_err(LedgerError::from)?;
+                    let connection = sqlite::to_read(&file).connect().await.map_err(LedgerError::from)?;
                     Ok(Self::Sqlite(Box::new(connection)))
                 }
             }

@@ -62,7 +62,7 @@ async fn run_postgres(connection: &mut PgConnection) -> Result<(), LedgerError> 
     sqlx::raw_sql(timeouts).execute(&mut *connection).await?;
     // Only what is beneath `run`: that one wants to own a pool.
     POSTGRES.run_direct(None, connection, false).await?;
-    sqlx::raw_sql("SET statement_timeout = '110s'; SET lock_timeout = '10s'").execute(connection).await?;
+    sqlx::raw_sql("SET statement_timeout = '110s'; SET lock_timeout = '5s'").execute(connection).await?;
     Ok(())
 }
 

@@ -26,8 +26,9 @@ pub struct Settings {
     pub host: String,
 }
 
-/// Which database it is.
-#[derive(Debug, Clone)]
+/// Which database it is. Without `Debug`, as the options would show the
+/// password.
+#[derive(Clone)]
 pub enum Place {
     /// A file on this host.
     Sqlite(PathBuf),

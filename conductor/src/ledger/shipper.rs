@@ -241,9 +241,9 @@ impl Shipper {
             }
         }
         self.progress.send_modify(|progress| progress.reached = Some(at));
-        if reached.is_some() {
-            self.journal.shipped(at);
-        }
+        // Also if that is nothing: the journal may have shipped to another
+        // database before, and must keep what this one does not have.
+        self.journal.shipped(at);
         Ok(())
     }
 

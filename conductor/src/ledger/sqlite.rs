@@ -40,26 +40,30 @@ pub struct Sqlite {
     upserts: Vec<Vec<SqlStr>>,
 }
 
-/// How the file is opened.
-pub fn options(file: &Path) -> SqliteConnectOptions {
-    SqliteConnectOptions::new()
-        .filename(file)
+/// How the file is opened for questions: it must be there, and stays as it is.
+pub fn to_read(file: &Path) -> SqliteConnectOptions {
+    let options = SqliteConnectOptions::new().filename(file).read_only(true);
+    options.busy_timeout(BUSY).disable_statement_logging()
+}
+
+/// How it is opened for writing.
+fn to_write(file: &Path) -> SqliteConnectOptions {
+    to_read(file)
+        .read_only(false)
         .create_if_missing(true)
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Full)
-        .busy_timeout(BUSY)
-        .disable_statement_logging()
 }
 
 impl Sqlite {
     /// Opens or makes the file.
     pub async fn connect(file: &Path) -> Result<Self, LedgerError> {
-        Self::connect_with(&options(file)).await
+        Self::connect_with(&to_write(file)).await
     }
 
     /// Opens a file that is there, and changes nothing in it.
     pub async fn connect_to_read(file: &Path) -> Result<Self, LedgerError> {
-        Self::connect_with(&options(file).create_if_missing(false).read_only(true)).await
+        Self::connect_with(&to_read(file)).await
     }
 
     async fn connect_with(options: &SqliteConnectOptions) -> Result<Self, LedgerError> {

@@ -303,7 +303,7 @@ impl Shipper {
                 raw: record.frames.slice_ref(line),
             };
             rows.push(self.states.apply(frame, sink).await?);
-            if rows.len() % TURN == 0 {
+            if rows.len().is_multiple_of(TURN) {
                 yield_now().await;
             }
         }

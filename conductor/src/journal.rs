@@ -359,14 +359,14 @@ impl Journal {
     pub fn append(&self, batch: Batch, class: Class) -> Result<Ticket, Refused> {
         let shared = &*self.0.shared;
         let mut log = shared.lock();
-        let troubled = log.refusing().is_some();
+        let troubled = log.is_refusing();
         let outcome = log.append(batch, class);
         let urgent = log.wanted > log.synced
             || log.unsynced_bytes >= log.settings.sync_bytes
             || log.unsynced.len() == 1
             || log.chores;
         let end = log.end;
-        if troubled != log.refusing().is_some() || log.alarm() {
+        if troubled != log.is_refusing() || log.alarm() {
             shared.publish(&log);
             shared.wake.notify_one();
         } else if urgent {
@@ -374,7 +374,8 @@ impl Journal {
         }
         drop(log);
         if outcome.is_ok() {
-            shared.written.send_replace(end);
+            // Another append may have come first.
+            shared.written.send_if_modified(|written| end > std::mem::replace(written, end.max(*written)));
         }
         outcome.map(Ticket)
     }

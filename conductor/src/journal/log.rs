@@ -146,6 +146,8 @@ pub(super) struct Log {
     pub marks: VecDeque<(Position, u64)>,
     pub unshipped: u64,
     pub alarmed: bool,
+    /// What the file `shipped` says.
+    pub told_shipped: Position,
 
     gaps: HashMap<Uuid, Gap>,
     /// Frames that passed unrecorded.
@@ -191,6 +193,7 @@ impl Log {
             marks: VecDeque::new(),
             unshipped: 0,
             alarmed: false,
+            told_shipped: Position::default(),
             gaps: HashMap::new(),
             unrecorded: 0,
             damaged: 0,
@@ -212,9 +215,15 @@ impl Log {
         trouble.or(self.capped.as_ref()).or(self.ledger_down.as_ref().filter(|_| strict)).cloned()
     }
 
+    /// Whether there is such a reason.
+    pub(super) fn is_refusing(&self) -> bool {
+        let strict = self.settings.recording == Recording::Strict;
+        self.trouble.is_some() || self.capped.is_some() || (strict && self.ledger_down.is_some())
+    }
+
     /// Whether a refused stream is worth another try.
     pub(super) fn accepts(&self) -> bool {
-        self.closed || (self.refusing().is_none() && self.unsynced_bytes < self.settings.unsynced_bytes)
+        self.closed || (!self.is_refusing() && self.unsynced_bytes < self.settings.unsynced_bytes)
     }
 
     /// Writes the batch, or says why not. The number is that of its ticket.

@@ -12,8 +12,6 @@ use super::{
     index::{Place, SPAN},
 };
 
-/// Segments looked at in one go.
-const SEGMENTS: usize = 4;
 /// Places of a stream looked at in one go.
 const PLACES: usize = 4096;
 /// Bytes read at once in order.
@@ -31,33 +29,24 @@ impl Shared {
     /// if there is any. The new position is where to go on.
     pub(super) fn read(&self, from: Position, most: usize) -> Result<(Vec<Record>, Position), JournalError> {
         let (mut found, mut at, mut bytes) = (Vec::new(), from, 0);
-        let segments: Vec<Readable> = {
-            let log = self.lock();
-            let synced = log.synced_end;
-            let behind = log.segments.range(from.segment..=synced.segment.max(from.segment));
-            let readable = behind.map(|(number, segment)| {
-                let end = if *number == synced.segment { synced.offset } else { segment.end };
-                Readable { number: *number, path: segment.path.clone(), end }
-            });
-            readable.take(SEGMENTS).collect()
-        };
-        for segment in &segments {
+        while let Some(segment) = self.next_readable(at) {
             if segment.number > at.segment {
                 at = Position { segment: segment.number, offset: SEGMENT_HEADER };
             }
-            let mut cursor = match self.cursor(segment, at.offset, CHUNK.min(most)) {
+            let mut cursor = match self.cursor(&segment, at.offset, CHUNK.min(most)) {
                 Ok(cursor) => cursor,
+                Err(_) if self.is_freed(&segment) => continue,
                 Err(error) => return Err(JournalError::io("read", &segment.path, error)),
             };
             loop {
-                if bytes >= most {
+                if bytes >= most && !found.is_empty() {
                     return Ok((found, at));
                 }
                 let begin = cursor.at;
                 let step = cursor.next().map_err(|error| JournalError::io("read", &segment.path, error))?;
                 match step {
                     None => break,
-                    Some(Step::Damage { to, .. }) => self.found_damage(segment, &mut cursor, begin, to),
+                    Some(Step::Damage { to, .. }) => self.found_damage(&segment, &mut cursor, begin, to),
                     Some(Step::Record(head, whole)) => {
                         bytes += whole.len();
                         let end = Position { segment: segment.number, offset: cursor.at };
@@ -68,6 +57,26 @@ impl Shared {
             }
         }
         Ok((found, at))
+    }
+
+    /// The first segment that has something synced behind a position.
+    fn next_readable(&self, from: Position) -> Option<Readable> {
+        let log = self.lock();
+        let synced = log.synced_end;
+        let readable =
+            log.segments.range(from.segment..).take_while(|(number, _)| **number <= synced.segment);
+        let readable = readable.map(|(number, segment)| {
+            let end = if *number == synced.segment { synced.offset } else { segment.end };
+            (*number, &segment.path, end)
+        });
+        let behind = |(number, _, end): &(u64, _, u64)| {
+            *end > if *number == from.segment { from.offset.max(SEGMENT_HEADER) } else { SEGMENT_HEADER }
+        };
+        readable.into_iter().find(behind).map(|(number, path, end)| Readable {
+            number,
+            path: path.clone(),
+            end,
+        })
     }
 
     /// A stream's records that have frames from a number on, synced or not,
@@ -83,8 +92,8 @@ impl Shared {
             let places = log.index.find(stream, from_seq, PLACES).into_iter();
             let readable = places.filter_map(|place| {
                 let segment = log.segments.get(&place.at.segment)?;
-                let end = segment.end.min(place.at.offset.saturating_add(u64::MAX / 2));
-                Some((place, Readable { number: place.at.segment, path: segment.path.clone(), end }))
+                let (number, path, end) = (place.at.segment, segment.path.clone(), segment.end);
+                Some((place, Readable { number, path, end }))
             });
             readable.collect()
         };
@@ -95,7 +104,11 @@ impl Shared {
             // A place's stretch is read in one go, and the file opened once.
             let mut cursor = match open.take() {
                 Some((number, cursor)) if number == segment.number => cursor,
-                _ => self.cursor(segment, place.at.offset, SPAN as usize + RECORD_HEADER).map_err(failed)?,
+                _ => match self.cursor(segment, place.at.offset, SPAN as usize + RECORD_HEADER) {
+                    Ok(cursor) => cursor,
+                    Err(_) if self.is_freed(segment) => continue,
+                    Err(error) => return Err(failed(error)),
+                },
             };
             cursor.at = place.at.offset;
             while cursor.at < place.at.offset + SPAN {
@@ -124,6 +137,11 @@ impl Shared {
     fn cursor(&self, segment: &Readable, offset: u64, chunk: usize) -> io::Result<Cursor> {
         let at = Position { segment: segment.number, offset };
         Cursor::open(&segment.path, self.id, at, segment.end, chunk)
+    }
+
+    /// Whether a segment went away since it was looked up.
+    fn is_freed(&self, segment: &Readable) -> bool {
+        !self.lock().segments.contains_key(&segment.number)
     }
 
     /// Keeps what became unreadable, and says so once.

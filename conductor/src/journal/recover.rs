@@ -25,6 +25,8 @@ use super::{
 
 /// Bytes read at once.
 const CHUNK: usize = 1024 * 1024;
+/// More room than this behind a segment's end is given back.
+const SLACK: u64 = 64 * 1024;
 /// Where copies of damaged parts go.
 const QUARANTINE: &str = "quarantine";
 
@@ -51,6 +53,8 @@ struct Candidate {
     name: String,
     named: u64,
     len: u64,
+    /// Bytes of the disk that it takes.
+    set_aside: u64,
     head: Result<SegmentHead, BadHead>,
 }
 
@@ -99,6 +103,7 @@ pub(super) fn recover(log: &mut Log, recovered: &mut Recovered) -> Result<(), Jo
     let found = candidates(&log.dir)?;
     log.next_number = found.iter().map(|candidate| candidate.named).max().unwrap_or(0).saturating_add(1);
     log.shipped = read_shipped(&log.dir);
+    log.told_shipped = log.shipped;
     let segments = sort_out(log, found, recovered)?;
     let ends = cuts(log, &segments, recovered);
     let last = segments.keys().next_back().copied();
@@ -135,15 +140,16 @@ fn candidates(dir: &Path) -> Result<Vec<Candidate>, JournalError> {
     for entry in fs::read_dir(dir).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
         let Some(name) = path.file_name().and_then(|name| name.to_str()).map(str::to_owned) else { continue };
-        let Some(named) = name.strip_suffix(".seg").and_then(|number| number.parse().ok()) else { continue };
+        let Some(number) = name.strip_suffix(".seg").filter(|number| number.len() == 12) else { continue };
+        let Ok(named) = number.parse() else { continue };
         let mut bytes = Vec::new();
         let read = File::open(&path).and_then(|file| {
-            let len = file.metadata()?.len();
+            let metadata = file.metadata()?;
             file.take(SEGMENT_HEADER).read_to_end(&mut bytes)?;
-            Ok(len)
+            Ok((metadata.len(), metadata.blocks() * 512))
         });
-        let len = read.map_err(|error| JournalError::io("read", &path, error))?;
-        found.push(Candidate { path, name, named, len, head: SegmentHead::parse(&bytes) });
+        let (len, set_aside) = read.map_err(|error| JournalError::io("read", &path, error))?;
+        found.push(Candidate { path, name, named, len, set_aside, head: SegmentHead::parse(&bytes) });
     }
     found.sort_by_key(|candidate| candidate.named);
     Ok(found)
@@ -154,7 +160,7 @@ type Ours = BTreeMap<u64, (Candidate, Option<SegmentHead>)>;
 
 fn sort_out(log: &mut Log, found: Vec<Candidate>, recovered: &mut Recovered) -> Result<Ours, JournalError> {
     let mut ours = Ours::new();
-    let mut headless = Vec::new();
+    let (mut headless, mut empty) = (Vec::new(), Vec::new());
     let newest = found.iter().filter(|candidate| candidate.len > 0).map(|candidate| candidate.named).max();
     for candidate in found {
         let file = candidate.name.clone();
@@ -180,14 +186,24 @@ fn sort_out(log: &mut Log, found: Vec<Candidate>, recovered: &mut Recovered) -> 
                 log.next_number = log.next_number.max(head.number.saturating_add(1));
                 ours.insert(head.number, (candidate, Some(head)));
             }
-            // Made ahead, and never used.
-            Err(BadHead::Damaged)
-                if candidate.len == 0 && newest.is_none_or(|newest| candidate.named > newest) =>
-            {
+            Err(BadHead::Damaged) if candidate.len == 0 => empty.push(candidate),
+            // Killed while the head was written.
+            Err(BadHead::Damaged) if candidate.len < SEGMENT_HEADER && Some(candidate.named) == newest => {
+                let (from, to) = (0, candidate.len);
+                recovered.findings.push(Finding::Torn { file, from, to, about: None, copy: None });
                 log.dead.push(candidate.path);
             }
-            Err(BadHead::Damaged) if candidate.len == 0 => recovered.findings.push(Finding::Empty { file }),
             Err(BadHead::Damaged) => headless.push(candidate),
+        }
+    }
+    for candidate in empty {
+        // Made ahead and never used, unless another follows on it.
+        let follows =
+            |head: &Option<SegmentHead>| head.is_some_and(|head| head.after.segment == candidate.named);
+        if ours.values().any(|(_, head)| follows(head)) {
+            recovered.findings.push(Finding::Empty { file: candidate.name });
+        } else {
+            log.dead.push(candidate.path);
         }
     }
     for candidate in headless {
@@ -240,6 +256,7 @@ fn scan(
 ) {
     let mut segment = Segment::new(candidate.path.clone());
     let told = end.unwrap_or(candidate.len);
+    let mut torn = false;
     let begin = Position { segment: number, offset: SEGMENT_HEADER };
     let counts = told.min(candidate.len);
     let cursor = Cursor::open(&candidate.path, log.id, begin, counts, CHUNK);
@@ -259,6 +276,7 @@ fn scan(
                     if last && !more {
                         recovered.findings.push(Finding::Torn { file: file(), from, to, about, copy });
                         cut(log, &candidate.path, from);
+                        torn = true;
                         return Ok(());
                     }
                     segment.holes.push((from, to));
@@ -273,6 +291,10 @@ fn scan(
         recovered.findings.push(Finding::Unreadable { file: file(), from: segment.end, why });
     } else if told > candidate.len {
         recovered.findings.push(Finding::Short { file: file(), from: candidate.len, to: told });
+    }
+    if !torn && candidate.set_aside > candidate.len + SLACK {
+        // Room that a killed conductor did not give back; the bytes stay.
+        cut(log, &candidate.path, candidate.len);
     }
     recovered.bytes += segment.end;
     log.segments.insert(number, segment);

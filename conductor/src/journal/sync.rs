@@ -3,14 +3,15 @@
 //! full disk left, and clears away what is no longer needed.
 
 use std::{
-    mem,
+    io, mem,
+    path::{Path, PathBuf},
     sync::{MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use super::{
     Recording, Shared,
-    disk::{replace, retried, set_aside, sync_directory, write_all},
+    disk::{Disk, replace, retried, set_aside, sync_directory, write_all},
     format::{Position, SEGMENT_HEADER, SegmentHead},
     log::{Failure, Log, create},
 };
@@ -47,6 +48,10 @@ pub(super) fn run(shared: &Shared) {
     }
     if let Some(spare) = log.spare.take() {
         let _ = log.disk.remove(&spare.path);
+    }
+    if log.shipped != log.told_shipped {
+        // Only for counting at the next start; the ledger knows it for sure.
+        let _ = tell_shipped(&*log.disk, &log.dir, log.shipped);
     }
     shared.publish(&log);
 }
@@ -219,7 +224,7 @@ impl Log {
 fn mend(log: &mut Log) {
     let Some(trouble) = &log.trouble else { return };
     let (full, rewrite, why) = (trouble.full, trouble.rewrite, trouble.why.clone());
-    if full {
+    if full && (rewrite || log.noted.is_none()) {
         log.release_reserve();
     }
     let mended = (|| {
@@ -233,8 +238,17 @@ fn mend(log: &mut Log) {
             log.put_note("stopped", &why, false)?;
             log.noted = Some(why);
         }
-        // Only with the reserve back is there room for more than the last word.
+        // Only with the reserve back, and with a whole segment ahead, is there
+        // room for more than the last word.
         log.make_reserve()?;
+        if full {
+            if log.spare.is_none() {
+                let (number, room) = (log.next_number, log.settings.segment_bytes);
+                log.next_number += 1;
+                log.spare = Some(create(&*log.disk, &log.dir, number, room)?);
+            }
+            log.current = None;
+        }
         log.put_note("goes on", "the journal can be written again", true)
     })();
     match mended {
@@ -274,30 +288,35 @@ fn chores<'a>(shared: &'a Shared, mut log: MutexGuard<'a, Log>) -> MutexGuard<'a
     }
     let mut gone = mem::take(&mut log.dead);
     let free = log.free();
-    if free.is_empty() && gone.is_empty() {
+    let (shipped, told) = (log.shipped, log.told_shipped);
+    if free.is_empty() && gone.is_empty() && shipped.segment == told.segment {
         return log;
     }
     gone.extend(free);
-    let shipped = log.shipped;
     drop(log);
     // First it is on disk that they may go: else they would count as missing.
-    let text = format!("{} {}\n", shipped.segment, shipped.offset);
-    if replace(&*disk, &dir, "shipped", text.as_bytes()).is_ok() {
+    let told = tell_shipped(&*disk, &dir, shipped);
+    if told.is_ok() {
         for path in &gone {
             let _ = disk.remove(path);
         }
-    } else {
-        let mut log = shared.lock();
-        log.dead.extend(gone);
-        return log;
     }
-    shared.lock()
+    let mut log = shared.lock();
+    match told {
+        Ok(()) => log.told_shipped = shipped,
+        Err(_) => log.dead.extend(gone),
+    }
+    log
+}
+
+fn tell_shipped(disk: &dyn Disk, dir: &Path, shipped: Position) -> io::Result<()> {
+    replace(disk, dir, "shipped", format!("{} {}\n", shipped.segment, shipped.offset).as_bytes())
 }
 
 impl Log {
     /// Takes out the segments that are shipped and old, or shipped and in the
     /// way of others.
-    fn free(&mut self) -> Vec<std::path::PathBuf> {
+    fn free(&mut self) -> Vec<PathBuf> {
         let keep = i64::try_from(self.settings.keep.as_micros()).unwrap_or(i64::MAX);
         let old = record::now_us().saturating_sub(keep);
         let mut total: u64 = self.segments.values().map(|segment| segment.end).sum();

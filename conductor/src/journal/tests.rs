@@ -5,9 +5,17 @@
 use super::*;
 use crate::record::StreamKind;
 
+mod damage;
+mod disk;
+mod faults;
+mod flaky;
+mod modes;
+
 /// Small segments and quick retries.
 fn small() -> Settings {
     Settings {
+        // The records of the tests are made in 1970.
+        keep: Duration::from_secs(100 * 365 * 86_400),
         segment_bytes: 4096,
         reserve_bytes: 4096,
         retry: Duration::from_millis(1),

@@ -275,27 +275,22 @@ impl<'a> Step<'a> {
         let number: Option<u64> = id.parse().ok();
         let (origin, to) = (self.frame.origin, self.frame.to);
         let at = self.state.waiting.iter().position(|waiting| match (origin, waiting.from) {
-            (Origin::Conductor, from) => asker(from) == to && *waiting.own == *id,
+            (Origin::Conductor, from) => towards(from) == to && *waiting.own == *id,
             // Our own requests go out with the id that they have.
-            (_, Origin::Conductor) => answers(origin) == waiting.to && *waiting.own == *id,
+            (_, Origin::Conductor) => towards(origin) == waiting.to && *waiting.own == *id,
             (_, from) => from != origin && waiting.away.is_some() && waiting.away == number,
         })?;
         self.state.waiting.remove(at).map(|waiting| waiting.what)
     }
 }
 
-/// Where an answer goes to reach who asked.
-fn asker(from: Origin) -> Destination {
-    match from {
+/// Where frames go that are for `party`.
+fn towards(party: Origin) -> Destination {
+    match party {
         Origin::Editor => Destination::Editor,
         Origin::Agent => Destination::Agent,
         Origin::Conductor => Destination::Record,
     }
-}
-
-/// Whom a request was for that `origin` answers.
-fn answers(origin: Origin) -> Destination {
-    asker(origin)
 }
 
 /// A short stand-in for a text that is only compared: hostile texts are long,

@@ -188,7 +188,7 @@ fn string(bytes: &[u8], start: usize, mut each: impl FnMut(usize, usize, bool)) 
     let mut at = start + 1;
     let mut any = false;
     loop {
-        let Some(step) = bytes.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) else {
+        let Some(step) = bytes.get(at..).and_then(special) else {
             return (bytes.len(), any);
         };
         at += step;
@@ -209,6 +209,14 @@ fn string(bytes: &[u8], start: usize, mut each: impl FnMut(usize, usize, bool)) 
         each(at, end, bad);
         at = end;
     }
+}
+
+/// Where the next quote or backslash is. Most strings are short, and then
+/// looking is faster than asking.
+fn special(bytes: &[u8]) -> Option<usize> {
+    let found = |byte: &u8| matches!(byte, b'"' | b'\\');
+    let (near, far) = bytes.split_at(bytes.len().min(24));
+    near.iter().position(found).or_else(|| Some(near.len() + memchr::memchr2(b'"', b'\\', far)?))
 }
 
 /// The number of the escape `\uXXXX` at `at`.

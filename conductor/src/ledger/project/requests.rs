@@ -253,7 +253,8 @@ impl Step<'_> {
         });
         let line =
             if args.is_empty() { command.into_owned() } else { join(std::iter::once(command).chain(args)) };
-        let announced = self.state.commands.iter().position(|(known, _)| *known == digest(&[&line]));
+        let line_digest = digest(&[&line]);
+        let announced = self.state.commands.iter().rposition(|(known, _)| *known == line_digest);
         let call = announced.and_then(|at| self.state.commands.remove(at)).map(|(_, call)| call);
         let known = call.and_then(|call| self.state.calls.get(&call));
         let (seq, at) = (self.seq(), self.at());

@@ -1,6 +1,7 @@
 //! Conversations as they are recorded, and the rows that come of them.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+#![allow(clippy::needless_pass_by_value, reason = "JSON is written where it is used")]
 
 use std::collections::BTreeMap;
 

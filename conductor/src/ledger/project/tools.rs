@@ -8,9 +8,9 @@ use super::{
 use crate::ledger::table::{COMMANDS, FILE_ACCESSES, Fact, TOOL_CALLS};
 
 /// Most tool calls of a session that are remembered.
-const MOST_CALLS: usize = 100_000;
+const MOST_CALLS: usize = 20_000;
 /// Most file accesses of a turn that are known to have been told.
-const MOST_TOLD: usize = 50_000;
+const MOST_TOLD: usize = 20_000;
 /// Most commands of tool calls that may turn out to be run in a terminal.
 const MOST_COMMANDS: usize = 64;
 /// Longest input of a tool call that is kept for decisions, and all of them.
@@ -31,6 +31,8 @@ pub struct Call {
     turn: Option<i64>,
     began_us: i64,
     ended: bool,
+    /// Nothing but a request for permission has named it.
+    only_asked: bool,
     kind: Option<String>,
     line: u64,
     /// How good the sources of name and output are that were seen so far.
@@ -82,6 +84,7 @@ impl Step<'_> {
                 turn,
                 began_us: at,
                 ended: false,
+                only_asked: true,
                 kind: None,
                 line: 0,
                 name_rank: 0,
@@ -103,6 +106,7 @@ impl Step<'_> {
         let kept = &mut self.state.kept;
         let call = self.state.calls.get_mut(&key)?;
 
+        call.only_asked &= teller == Teller::Permission;
         let began = new.then_some(at);
         let mut fact = Fact::new(TOOL_CALLS, [self.frame.stream.id.into(), call.seq.into()]);
         fact.put("began_us", began);
@@ -307,12 +311,13 @@ impl Step<'_> {
         };
         let hash = digest(&[&line]);
         let (seq, at) = (self.seq(), self.at());
+        let asked = self.asked_before(key, hash);
         let Some(call) = self.state.calls.get_mut(&key) else { return };
         if line.is_empty() || call.line == hash || call.ended && call.command.is_none() {
             return;
         }
         call.line = hash;
-        let (row, began_us) = *call.command.get_or_insert((seq, at));
+        let (row, began_us) = *call.command.get_or_insert(asked.unwrap_or((seq, at)));
         let call = call.seq;
         self.state.commands.retain(|(_, call)| *call != key);
         if self.state.commands.len() >= MOST_COMMANDS {
@@ -328,6 +333,22 @@ impl Step<'_> {
         fact.put("tool_call_id", cut(id, NAME));
         fact.put("began_us", began_us);
         self.facts.push(fact);
+    }
+
+    /// The row of the same command, if permission was asked for it under an id
+    /// that stands for nothing else: some agents ask first and give the tool
+    /// call its id then.
+    fn asked_before(&mut self, key: u64, line: u64) -> Option<(i64, i64)> {
+        let calls = &mut self.state.calls;
+        if calls.get(&key).is_none_or(|call| call.command.is_some()) {
+            return None;
+        }
+        let same = |(known, other): &(u64, u64)| {
+            *known == line && *other != key && calls.get(other).is_some_and(|other| other.only_asked)
+        };
+        let at = self.state.commands.iter().position(same)?;
+        let (_, other) = self.state.commands.remove(at)?;
+        calls.get_mut(&other)?.command.take()
     }
 }
 

@@ -314,6 +314,42 @@ fn an_id_that_is_used_again_is_another_tool_call() {
 }
 
 #[test]
+fn a_command_that_is_asked_for_under_another_id_is_one_command() {
+    let mut tape = Tape::session();
+    tape.prompt("go");
+    let tool_call =
+        json!({ "toolCallId": "pending", "kind": "execute", "rawInput": { "command": "echo hi" } });
+    let (asked, id) =
+        tape.ask_editor("session/request_permission", json!({ "toolCall": tool_call, "options": options() }));
+    tape.editor_answers(id, json!({ "outcome": { "outcome": "selected", "optionId": "yes" } }));
+    let call = tape.update(
+        json!({ "sessionUpdate": "tool_call", "toolCallId": "real", "title": "execute", "kind": "execute",
+        "rawInput": { "command": "echo hi" } }),
+    );
+    tape.serve(
+        "terminal/create",
+        json!({ "command": "echo", "args": ["hi"] }),
+        json!({ "result": { "terminalId": "t" } }),
+    );
+    tape.serve(
+        "terminal/wait_for_exit",
+        json!({ "terminalId": "t" }),
+        json!({ "result": { "exitCode": 0 } }),
+    );
+    // Another one that only reads the same.
+    let other = tape
+        .update(json!({ "sessionUpdate": "tool_call", "toolCallId": "real too", "title": "execute",
+        "rawInput": { "command": "echo hi" } }));
+    assert_eq!(
+        tape.rows().get(COMMANDS, "seq call tool_call_id source exit_code"),
+        [
+            format!("{asked} | {call} | real | terminal | 0"),
+            format!("{other} | {other} | real too | tool | -")
+        ]
+    );
+}
+
+#[test]
 fn chunks_are_joined_to_messages() {
     let mut tape = Tape::session();
     tape.chunk("user_message_chunk", "before any turn", None);

@@ -34,6 +34,7 @@ use crate::{
     frame::{Fault, Frame, Kind, Method, Run},
     identity::Caller,
     journal::{Class, Journal},
+    ledger::Ledger,
     pending::WireId,
     pool::Pool,
     queue::{self, NotSent},
@@ -72,6 +73,8 @@ pub struct Hub {
     pub router: Router,
     /// Where everything is written down.
     pub journal: Journal,
+    /// Where it goes from there.
+    pub ledger: Ledger,
     /// Where tasks run.
     pub tasks: Tasks,
     /// The configuration as it is now.

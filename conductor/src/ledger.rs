@@ -45,7 +45,7 @@ const FIRST_ATTEMPT: Duration = Duration::from_secs(3);
 
 /// A handle to the ledger. What it stands for is a task that carries frames
 /// from the journal into the database.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Ledger {
     settings: Arc<Settings>,
     journal: Journal,

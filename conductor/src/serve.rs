@@ -1,9 +1,15 @@
 //! `conductor serve`: build bottom-up, wait, drain top-down.
 
-use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+};
 
 use tokio::{
     net::TcpListener,
+    runtime::Handle,
     signal::unix::{Signal, SignalKind, signal},
     sync::watch,
     time::timeout,
@@ -19,6 +25,7 @@ use crate::{
     connection::Hub,
     grpc,
     journal::Journal,
+    ledger::{self, Ledger},
     pool::Pool,
     router::Router,
     state::StateDir,
@@ -52,7 +59,21 @@ pub fn run(global: &Global, args: &ServeArgs) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let code = match runtime.block_on(serve(global, args, loaded)) {
+    // Projecting and copying frames is work for a processor; it must not delay
+    // the relay of those that come meanwhile.
+    let shipping = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("ledger")
+        .enable_all()
+        .build();
+    let shipping = match shipping {
+        Ok(shipping) => shipping,
+        Err(error) => {
+            eprintln!("conductor serve: cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let code = match runtime.block_on(serve(global, args, loaded, shipping.handle())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
             eprintln!("conductor serve: {message}");
@@ -60,6 +81,7 @@ pub fn run(global: &Global, args: &ServeArgs) -> ExitCode {
         }
     };
     runtime.shutdown_background();
+    shipping.shutdown_background();
     code
 }
 
@@ -91,7 +113,7 @@ fn check_policy(path: &PathBuf) -> Result<(), String> {
     }
 }
 
-async fn serve(global: &Global, args: &ServeArgs, loaded: Loaded) -> Result<(), String> {
+async fn serve(global: &Global, args: &ServeArgs, loaded: Loaded, shipping: &Handle) -> Result<(), String> {
     let mut signals = Signals::new().map_err(|error| format!("cannot listen for signals: {error}"))?;
     let state = StateDir::resolve(global.state_dir.clone(), std::env::var_os);
     let state = state.and_then(|dir| dir.open_for_service()).map_err(|error| error.to_string())?;
@@ -112,11 +134,13 @@ async fn serve(global: &Global, args: &ServeArgs, loaded: Loaded) -> Result<(), 
         took_ms = recovered.took.as_millis() as u64,
         "the journal is open"
     );
+    let ledger = open_ledger(args, &config, state.path(), &journal, shipping).await?;
     let pool = Pool::start(&config, state.path().join("homes"), journal.clone(), &tasks);
     let hub = Hub {
         pool: pool.clone(),
         router: Router::default(),
         journal,
+        ledger,
         tasks: tasks.clone(),
         config: configured,
         draining: CancellationToken::new(),
@@ -141,9 +165,34 @@ async fn serve(global: &Global, args: &ServeArgs, loaded: Loaded) -> Result<(), 
         reload(args, loaded.file.as_deref(), &publish, &pool).await;
     }
     drain(&hub, &stop, &mut signals).await;
+    // The last words are synced first, so that the ledger gets them, too.
     hub.journal.close();
+    hub.ledger.stop().await;
     drop(state);
     Ok(())
+}
+
+/// Begins to carry the journal into the ledger. A database that does not
+/// answer is waited for; one that cannot be ours is a reason not to start.
+async fn open_ledger(
+    args: &ServeArgs,
+    config: &Config,
+    state: &Path,
+    journal: &Journal,
+    shipping: &Handle,
+) -> Result<Ledger, String> {
+    let mut settings = ledger::Settings::new(&config.ledger, state);
+    if let Some(given) = &args.database_url {
+        settings.url = given.check().map_err(|why| format!("--database-url: {why}"))?;
+    }
+    // Its task ends after all others, so it is none of theirs.
+    let (journal, tasks) = (journal.clone(), Tasks::default());
+    let opened = shipping.spawn(async move { Ledger::open(settings, journal, &tasks).await });
+    match opened.await {
+        Ok(Ok(ledger)) => Ok(ledger),
+        Ok(Err(error)) => Err(format!("the ledger cannot be used: {error}")),
+        Err(failure) => Err(format!("the ledger cannot be opened: {failure}")),
+    }
 }
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, String> {

@@ -7,8 +7,8 @@
 //! never knows of a number that a power loss lets us use again.
 //!
 //! Files in the journal's directory: `id`, the segments `000000000001.seg` and so on,
-//! `shipped` (up to where the ledger had it when a segment was freed last), `reserve`
-//! (room for the last word on a full disk), and `quarantine/` (copies of what
+//! `shipped` (up to where the ledger had it when a segment was freed last), `heads`
+//! (numbers used in what was freed), `reserve` (room for the last word on a full disk), and `quarantine/` (copies of what
 //! became unreadable).
 //!
 //! `format` is what lies on disk, `batch` encodes it, `cursor` reads it, `disk` is
@@ -23,92 +23,32 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
     thread::{self, JoinHandle},
-    time::Duration,
 };
 
 use bytes::Bytes;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-pub use self::{batch::Batch, findings::Finding, format::Position, recover::Recovered};
+pub use self::{batch::Batch, findings::Finding, format::Position, recover::Recovered, settings::Settings};
 use self::{disk::Disk, log::Log};
 pub use crate::config::Recording;
-use crate::{
-    config,
-    record::{Destination, Origin, Stream},
-};
+use crate::record::{Destination, Origin, Stream};
 
 mod batch;
 mod cursor;
 mod disk;
 mod findings;
 mod format;
+mod heads;
 mod index;
 mod log;
 mod reader;
 mod recover;
+mod settings;
 mod shipping;
 mod sync;
 #[cfg(test)]
 mod tests;
-
-/// A segment this large is sealed; the file system gets its room in one piece.
-const SEGMENT_BYTES: u64 = 64 << 20;
-/// Room for the last words on a full disk.
-const RESERVE_BYTES: u64 = 64 << 20;
-
-/// How the journal works.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// What an effect waits for, and what happens when nothing can be written.
-    pub recording: Recording,
-    /// Most bytes that the ledger may be behind.
-    pub cap_bytes: u64,
-    /// How long what is shipped stays.
-    pub keep: Duration,
-    /// Size at which a new segment is begun.
-    pub segment_bytes: u64,
-    /// Size of the reserve; 0 for none.
-    pub reserve_bytes: u64,
-    /// Longest time between a write and the begin of its sync.
-    pub sync_delay: Duration,
-    /// So many unsynced bytes are synced at once.
-    pub sync_bytes: u64,
-    /// So many unsynced bytes make streams wait.
-    pub unsynced_bytes: u64,
-    /// Pause between attempts after a failure.
-    pub retry: Duration,
-    /// An effect that still waits so long after a failure is refused.
-    pub refuse_after: Duration,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            recording: Recording::Durable,
-            cap_bytes: 10 << 30,
-            keep: Duration::from_secs(7 * 86_400),
-            segment_bytes: SEGMENT_BYTES,
-            reserve_bytes: RESERVE_BYTES,
-            sync_delay: Duration::from_millis(20),
-            sync_bytes: 4 << 20,
-            unsynced_bytes: 16 << 20,
-            retry: Duration::from_millis(250),
-            refuse_after: Duration::from_secs(5),
-        }
-    }
-}
-
-impl From<&config::Journal> for Settings {
-    fn from(config: &config::Journal) -> Self {
-        let settings =
-            Self { recording: config.recording, cap_bytes: config.cap, keep: config.keep, ..Self::default() };
-        // A small journal in large pieces could hardly be freed in time.
-        let segment_bytes = (config.cap / 8).clamp(1 << 20, SEGMENT_BYTES);
-        let reserve_bytes = (config.cap / 16).clamp(1 << 16, RESERVE_BYTES);
-        Self { segment_bytes, reserve_bytes, ..settings }
-    }
-}
 
 /// What an append is for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]

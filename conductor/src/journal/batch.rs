@@ -6,6 +6,9 @@ use uuid::Uuid;
 use super::format::{PAIR, Position, RECORD_HEADER, RecordHead, mask, plain_sum};
 use crate::record::{Destination, Origin, Stream};
 
+/// Bytes of a record with one frame of usual size.
+const TYPICAL: usize = 480;
+
 /// Records that are written together, in one buffer.
 #[derive(Debug, Default, Clone)]
 pub struct Batch {
@@ -93,6 +96,8 @@ impl Batch {
         last_seq: Option<u64>,
     ) {
         let start = self.bytes.len();
+        // Most runs are one small frame, and need no second allocation then.
+        self.bytes.reserve(TYPICAL);
         self.bytes.resize(start + RECORD_HEADER, 0);
         self.bytes.reserve(outgoing.len() * PAIR);
         for (index, id) in outgoing {

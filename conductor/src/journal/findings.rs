@@ -106,6 +106,9 @@ pub enum Finding {
         /// The id, as a segment has it.
         id: Uuid,
     },
+    /// The file with the numbers of streams whose segments were freed is
+    /// damaged.
+    Heads,
     /// The ledger has more than the journal: its last segments are gone.
     Behind {
         /// What is shipped.
@@ -150,6 +153,10 @@ impl fmt::Display for Finding {
             }
             Self::Lost { stream, from, to } => write!(f, "stream {stream}: frames {from} to {to} are lost"),
             Self::NoId { id } => write!(f, "the journal's id was missing; its segments say {id}"),
+            Self::Heads => f.write_str(
+                "heads: is damaged; sessions that were idle for longer than journal.keep cannot be continued \
+                 under their old numbers before the ledger is asked",
+            ),
             Self::Behind { shipped, end } => write!(
                 f,
                 "segment {} was shipped up to byte {}, but the journal ends at byte {} of segment {}; \

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use uuid::Uuid;
 
 use super::format::Position;
+use crate::record::{Stream, StreamKind};
 
 /// Records of a stream that begin so close behind a place need none of their
 /// own: reading that much costs less than another read.
@@ -21,8 +22,9 @@ pub(super) struct Index {
     streams: HashMap<Uuid, Entry>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Entry {
+    kind: StreamKind,
     /// The number that the stream's next frame gets.
     next: u64,
     places: Vec<u8>,
@@ -48,14 +50,14 @@ impl Index {
     }
 
     /// Notes the numbers as used, wherever their record may be.
-    pub(super) fn used(&mut self, stream: Uuid, last_seq: u64) {
-        let entry = self.streams.entry(stream).or_default();
+    pub(super) fn used(&mut self, stream: Stream, last_seq: u64) {
+        let entry = self.entry(stream);
         entry.next = entry.next.max(last_seq.saturating_add(1));
     }
 
     /// Notes a record.
-    pub(super) fn add(&mut self, stream: Uuid, first_seq: u64, last_seq: u64, at: Position) {
-        let entry = self.streams.entry(stream).or_default();
+    pub(super) fn add(&mut self, stream: Stream, first_seq: u64, last_seq: u64, at: Position) {
+        let entry = self.entry(stream);
         entry.next = entry.next.max(last_seq.saturating_add(1));
         let near =
             |last: Place| last.at.segment == at.segment && at.offset.wrapping_sub(last.at.offset) < SPAN;
@@ -63,6 +65,16 @@ impl Index {
             return;
         }
         entry.put(Place { seq: first_seq, at });
+    }
+
+    fn entry(&mut self, stream: Stream) -> &mut Entry {
+        self.streams.entry(stream.id).or_insert_with(|| Entry::new(stream.kind))
+    }
+
+    /// The streams of which only the number is known, with the last they used.
+    pub(super) fn heads(&self) -> impl Iterator<Item = (Stream, u64)> {
+        let gone = self.streams.iter().filter(|(_, entry)| entry.places.is_empty() && entry.next > 1);
+        gone.map(|(id, entry)| (Stream { id: *id, kind: entry.kind }, entry.next - 1))
     }
 
     /// Where to look for the frames from a number on, in order.
@@ -101,6 +113,10 @@ impl Index {
 }
 
 impl Entry {
+    fn new(kind: StreamKind) -> Self {
+        Self { kind, next: 1, places: Vec::new(), last: None }
+    }
+
     fn put(&mut self, place: Place) {
         let last = self.last.unwrap_or(Place { seq: 0, at: Position::default() });
         let same = last.at.segment == place.at.segment;
@@ -127,7 +143,7 @@ impl Entry {
     }
 
     fn keep(&mut self, wanted: impl Fn(&Place) -> bool) {
-        let mut kept = Self { next: self.next, ..Self::default() };
+        let mut kept = Self { next: self.next, ..Self::new(self.kind) };
         for place in self.places().filter(wanted) {
             kept.put(place);
         }
@@ -165,15 +181,20 @@ mod tests {
         Position { segment, offset }
     }
 
+    fn session(number: u128) -> Stream {
+        Stream { id: Uuid::from_u128(number), kind: StreamKind::Session }
+    }
+
     #[test]
     fn finds_where_a_number_is() {
         let mut index = Index::default();
-        let stream = Uuid::from_u128(1);
+        let session = session(1);
+        let stream = session.id;
         assert_eq!(index.next_seq(stream), 1);
-        index.add(stream, 1, 10, at(1, 64));
-        index.add(stream, 11, 20, at(1, 500));
-        index.add(stream, 21, 30, at(1, 64 + SPAN));
-        index.add(stream, 31, 40, at(2, 64));
+        index.add(session, 1, 10, at(1, 64));
+        index.add(session, 11, 20, at(1, 500));
+        index.add(session, 21, 30, at(1, 64 + SPAN));
+        index.add(session, 31, 40, at(2, 64));
         assert_eq!(index.next_seq(stream), 41);
         let places = |from| index.find(stream, from, 10).iter().map(|place| place.at).collect::<Vec<_>>();
         assert_eq!(places(1), [at(1, 64), at(1, 64 + SPAN), at(2, 64)]);
@@ -187,9 +208,10 @@ mod tests {
     #[test]
     fn forgets_places_but_not_numbers() {
         let mut index = Index::default();
-        let stream = Uuid::from_u128(1);
+        let session = session(1);
+        let stream = session.id;
         for segment in 1..=4 {
-            index.add(stream, segment * 10, segment * 10 + 9, at(segment, 64));
+            index.add(session, segment * 10, segment * 10 + 9, at(segment, 64));
         }
         index.cut(at(4, 0));
         index.free(2);
@@ -198,7 +220,8 @@ mod tests {
         assert_eq!(index.next_seq(stream), 50);
         index.cut(at(0, 0));
         assert_eq!(index.find(stream, 1, 10), []);
-        index.add(stream, 50, 50, at(5, 64));
+        assert_eq!(index.heads().collect::<Vec<_>>(), [(session, 49)]);
+        index.add(session, 50, 50, at(5, 64));
         assert_eq!(index.find(stream, 1, 10), [Place { seq: 50, at: at(5, 64) }]);
     }
 
@@ -209,7 +232,7 @@ mod tests {
         for number in 0..1_000_000_000 / record {
             let (segment, offset) = (number * record / 67_000_000, number * record % 67_000_000);
             let seq = number / streams + 1;
-            index.add(Uuid::from_u128((number % streams).into()), seq, seq, at(segment, offset));
+            index.add(session((number % streams).into()), seq, seq, at(segment, offset));
         }
         let bytes: usize = index.streams.values().map(|entry| entry.places.len()).sum();
         assert!(bytes < 20_000_000, "{bytes}");

@@ -307,7 +307,7 @@ impl Log {
         }
         for entry in batch.entries() {
             let (stream, from, to) = (entry.stream, entry.first_seq, entry.last_seq);
-            self.index.used(stream.id, to);
+            self.index.used(stream, to);
             let fresh = || Gap { stream, from, to, count: 0, reason: why.clone() };
             let gap = self.gaps.entry(stream.id).or_insert_with(fresh);
             gap.to = gap.to.max(to);
@@ -377,7 +377,7 @@ impl Log {
         let segment = self.segments.entry(self.end.segment).or_default();
         for entry in batch.entries() {
             let at = Position { offset: self.end.offset + entry.start as u64, ..self.end };
-            self.index.add(entry.stream.id, entry.first_seq, entry.last_seq, at);
+            self.index.add(entry.stream, entry.first_seq, entry.last_seq, at);
             segment.add(at.offset, entry.at_us);
         }
         self.end.offset += batch.len() as u64;

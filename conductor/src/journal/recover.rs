@@ -20,8 +20,10 @@ use super::{
     disk::{replace, retried},
     findings::Finding,
     format::{BadHead, Position, RecordHead, SEGMENT_HEADER, SegmentHead},
+    heads,
     log::{Log, Segment},
 };
+use crate::record::{Stream, StreamKind};
 
 /// Bytes read at once.
 const CHUNK: usize = 1024 * 1024;
@@ -104,6 +106,16 @@ pub(super) fn recover(log: &mut Log, recovered: &mut Recovered) -> Result<(), Jo
     log.next_number = found.iter().map(|candidate| candidate.named).max().unwrap_or(0).saturating_add(1);
     log.shipped = read_shipped(&log.dir);
     log.told_shipped = log.shipped;
+    match heads::read(&log.dir) {
+        Some(heads) => {
+            // Processes and connections do not come back; sessions do, and so do we.
+            let back = |stream: Stream| stream.kind == StreamKind::Session || stream.id == log.id;
+            for (stream, last_seq) in heads.into_iter().filter(|(stream, _)| back(*stream)) {
+                log.index.used(stream, last_seq);
+            }
+        }
+        None => recovered.findings.push(Finding::Heads),
+    }
     let segments = sort_out(log, found, recovered)?;
     let ends = cuts(log, &segments, recovered);
     let last = segments.keys().next_back().copied();
@@ -329,7 +341,7 @@ fn note_record(
         let (from, to) = (next, head.first_seq - 1);
         recovered.findings.push(Finding::Lost { stream, from, to });
     }
-    log.index.add(stream, head.first_seq, last_seq, at);
+    log.index.add(head.stream, head.first_seq, last_seq, at);
 }
 
 /// The last number that a gap note stands for.

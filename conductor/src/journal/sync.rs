@@ -13,6 +13,7 @@ use super::{
     Recording, Shared,
     disk::{Disk, replace, retried, set_aside, sync_directory, write_all},
     format::{Position, SEGMENT_HEADER, SegmentHead},
+    heads,
     log::{Failure, Log, create},
 };
 use crate::record;
@@ -292,10 +293,13 @@ fn chores<'a>(shared: &'a Shared, mut log: MutexGuard<'a, Log>) -> MutexGuard<'a
     if free.is_empty() && gone.is_empty() && shipped.segment == told.segment {
         return log;
     }
+    let heads = (!free.is_empty()).then(|| heads::encode(log.index.heads()));
     gone.extend(free);
     drop(log);
-    // First it is on disk that they may go: else they would count as missing.
-    let told = tell_shipped(&*disk, &dir, shipped);
+    // First it is on disk which numbers are used, and that they may go: else
+    // they would count as missing.
+    let kept = heads.map_or(Ok(()), |heads| replace(&*disk, &dir, heads::FILE, &heads));
+    let told = kept.and_then(|()| tell_shipped(&*disk, &dir, shipped));
     if told.is_ok() {
         for path in &gone {
             let _ = disk.remove(path);

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
+use std::time::Duration;
+
 use super::*;
 use crate::record::StreamKind;
 

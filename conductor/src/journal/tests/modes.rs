@@ -106,6 +106,9 @@ async fn what_the_ledger_has_is_kept_for_a_while() {
         let (journal, recovered) = Journal::open(&dir, Settings { keep, ..small() }).unwrap();
         assert_eq!(recovered.findings, []);
         let seq = journal.next_seq(stream(1).id);
+        if seq == 1 {
+            journal.append(batch(stream(2), 1, &["{}", "{}"]), Class::Stream).unwrap();
+        }
         let mut last = None;
         for seq in seq..seq + 6 {
             last = Some(journal.append(batch(stream(1), seq, &[&text]), Class::Effect).unwrap());
@@ -122,6 +125,13 @@ async fn what_the_ledger_has_is_kept_for_a_while() {
     let (journal, recovered) = Journal::open(&dir, small()).unwrap();
     assert_eq!(recovered.findings, []);
     assert_eq!((journal.status().unshipped, journal.next_seq(stream(1).id)), (0, 13));
+    // A session of which nothing is left goes on with its numbers.
+    assert!(journal.read_stream(stream(2).id, 1, 1000).unwrap().is_empty());
+    assert_eq!(journal.next_seq(stream(2).id), 3);
+    drop(journal);
+    std::fs::write(dir.join("heads"), "?").unwrap();
+    let (_, recovered) = Journal::open(&dir, small()).unwrap();
+    assert_eq!(recovered.findings, [Finding::Heads]);
 }
 
 #[tokio::test]

@@ -34,6 +34,7 @@ mod error;
 mod listen;
 mod origins;
 mod resolve;
+mod size;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -70,6 +71,8 @@ pub struct Config {
     pub roots: Vec<PathBuf>,
     /// The service itself.
     pub service: Service,
+    /// What is written down on this host.
+    pub journal: Journal,
     /// Every agent by name.
     pub agents: BTreeMap<String, Agent>,
 }
@@ -144,6 +147,45 @@ pub struct Service {
     /// Where editors have other paths than this host.
     #[serde(default)]
     pub cwd_map: Vec<CwdMapEntry>,
+}
+
+/// How frames are written down on this host.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Journal {
+    /// What effects wait for.
+    pub recording: Recording,
+    /// Most bytes that the ledger may be behind.
+    #[serde(with = "size")]
+    pub cap: u64,
+    /// How long what the ledger has stays on this host.
+    #[serde(with = "duration")]
+    pub keep: Duration,
+}
+
+/// What effects wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum Recording {
+    /// That they are synced to this host's disk.
+    Durable,
+    /// That the ledger has them.
+    Strict,
+    /// Nothing: what cannot be recorded passes, and a note says so.
+    BestEffort,
+}
+
+impl TryFrom<String> for Recording {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match text.as_str() {
+            "durable" => Ok(Self::Durable),
+            "strict" => Ok(Self::Strict),
+            "best-effort" => Ok(Self::BestEffort),
+            _ => Err(error::not_one_of(&text, &["durable", "strict", "best-effort"])),
+        }
+    }
 }
 
 /// Two prefixes that stand for each other.

@@ -21,10 +21,11 @@ pub mod pool; // warm, lease, restart, quarantine
 pub mod workspace; // files and terminals on this host, for agents that ask
 
 // The record.
+pub mod journal; // every frame on this disk before it goes on; behind a lock
 pub mod ledger; // the queryable record, made from frames
 
 // Editors and their sessions.
-pub mod router; // session id → where it is bound; the only lock
+pub mod router; // session id → where it is bound; behind a lock
 pub mod session; // one conversation, both directions
 pub mod connection; // one editor: handshake, sessions, ids
 pub mod grpc; // proto ↔ our types

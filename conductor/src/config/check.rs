@@ -18,6 +18,9 @@ use super::{
 /// built that large.
 const MOST: usize = 1_000_000;
 
+/// The smallest cap of the journal: a few of the longest frames there may be.
+const LEAST_CAP: u64 = 64 << 20;
+
 /// The longest name of an agent: it becomes part of file names.
 const LONGEST_NAME: usize = 64;
 
@@ -25,6 +28,7 @@ const LONGEST_NAME: usize = 64;
 pub(super) fn check(config: &mut Config, origins: &Origins, home: Option<&Path>) -> Result<(), ConfigError> {
     let checker = Checker { origins, home };
     checker.service(config)?;
+    checker.journal(config)?;
     checker.paths(&["roots"], &mut config.roots)?;
     for (index, entry) in config.service.cwd_map.iter_mut().enumerate() {
         let index = index.to_string();
@@ -61,6 +65,14 @@ impl Checker<'_> {
         self.count(&["service", "parallel_spawns"], service.parallel_spawns, 1)?;
         self.not_zero(&["service", "stall_timeout"], service.stall_timeout)?;
         self.not_zero(&["service", "editor_timeout"], service.editor_timeout)
+    }
+
+    fn journal(&self, config: &Config) -> Result<(), ConfigError> {
+        if config.journal.cap >= LEAST_CAP {
+            return Ok(());
+        }
+        let what = "`journal.cap` has no room for a turn of one agent";
+        Err(self.origins.refuse(&["journal", "cap"], what, "write \"64MiB\" or more, or remove the line"))
     }
 
     fn agent(&self, name: &str, agent: &mut Agent) -> Result<(), ConfigError> {

@@ -109,6 +109,13 @@ fn words_outside_a_closed_set_are_refused() {
 
 #[test]
 fn bad_durations_and_addresses_are_refused() {
+    refuses("[journal]\ncap = \"10\"\n", "2:7", "`10` is not a size", "\"10GiB\"");
+    refuses("[journal]\ncap = 10\n", "2:7", "must be text", "");
+    refuses("[journal]\ncap = \"9999TiB\"\n", "2:7", "larger than any disk", "1024TiB");
+    refuses("[journal]\ncap = \"1MiB\"\n", "2:7", "no room", "64MiB");
+    refuses("[journal]\nrecording = \"often\"\n", "2:13", "often", "best-effort");
+    refuses("[journal]\nkeep = \"7\"\n", "2:8", "`7` is not a duration", "\"7d\"");
+    refuses("[journal]\ncup = \"1GiB\"\n", "2:1", "cup", "cap");
     refuses("[service]\ndrain_timeout = \"10\"\n", "2:17", "`10` is not a duration", "\"30s\"");
     refuses("[service]\ndrain_timeout = 10\n", "2:17", "must be text", "");
     refuses("[service]\ndrain_timeout = \"400d\"\n", "2:17", "longer than a year", "365d");

@@ -157,6 +157,11 @@ pub struct Peek {
     pub mcp_servers: Span,
 }
 
+/// Looks at one line without taking it.
+pub fn peek(line: &[u8]) -> Result<Peek, Fault> {
+    scan::peek(line)
+}
+
 /// A frame that owns its bytes.
 #[derive(Debug, Clone)]
 pub struct Frame {

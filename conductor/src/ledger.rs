@@ -5,4 +5,5 @@
 //! into facts (rows of the derived tables), the shipper carries both into the
 //! database, and a rebuild makes the derived tables anew from `frames`.
 
+pub mod project; // what a frame says, as facts
 pub mod table; // the tables and how rows of one key are merged

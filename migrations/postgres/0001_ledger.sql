@@ -28,7 +28,7 @@ CREATE TABLE frames (
 -- What no month's partition takes: before any was made, and after the last.
 CREATE TABLE frames_default PARTITION OF frames DEFAULT;
 -- Frames arrive almost in the order of time, so this index is tiny.
-CREATE INDEX frames_by_time ON frames USING brin (at_us);
+CREATE INDEX frames_on_time ON frames USING brin (at_us);
 CREATE INDEX frames_notes ON frames (method, at_us) WHERE kind = 'note';
 COMMENT ON TABLE frames IS 'Every frame exactly as it came, once, where it entered or where the conductor made it. Everything else is derived from these and can be rebuilt. Rows are never changed.';
 COMMENT ON COLUMN frames.stream_id IS 'what it is numbered in: a session, a process or a connection';
@@ -182,9 +182,9 @@ CREATE TABLE sessions (
     is_open boolean GENERATED ALWAYS AS (ended_us IS NULL OR coalesce(reopened_us, 0) > ended_us) STORED,
     PRIMARY KEY (session_id)
 );
-CREATE INDEX sessions_by_opened ON sessions (opened_us);
-CREATE INDEX sessions_by_user_name ON sessions (user_name);
-CREATE INDEX sessions_by_repository ON sessions (repository);
+CREATE INDEX sessions_on_opened ON sessions (opened_us);
+CREATE INDEX sessions_on_user_name ON sessions (user_name);
+CREATE INDEX sessions_on_repository ON sessions (repository);
 COMMENT ON TABLE sessions IS 'One conversation of an editor with an agent. A session may be opened again after it ended.';
 COMMENT ON COLUMN sessions.session_id IS 'the session''s id; also the stream_id of its frames';
 COMMENT ON COLUMN sessions.user_name IS 'who opened it';
@@ -204,7 +204,7 @@ COMMENT ON COLUMN sessions.ended_seq IS 'the frame that says so';
 COMMENT ON COLUMN sessions.end_reason IS 'why it ended';
 COMMENT ON COLUMN sessions.turns IS 'how many turns it has had';
 COMMENT ON COLUMN sessions.tool_calls IS 'how many tool calls it has had';
-COMMENT ON COLUMN sessions.frames IS 'how many frames it has';
+COMMENT ON COLUMN sessions.frames IS 'how many frames it has; lines that are no frames are not counted';
 COMMENT ON COLUMN sessions.opened_at IS 'when it was opened first';
 COMMENT ON COLUMN sessions.reopened_at IS 'when it was last opened again (load, resume)';
 COMMENT ON COLUMN sessions.updated_at IS 'when its last frame was recorded';
@@ -225,8 +225,8 @@ CREATE TABLE bindings (
     ended_at timestamptz GENERATED ALWAYS AS (to_timestamp(ended_us / 1e6::float8)) STORED,
     PRIMARY KEY (binding_id)
 );
-CREATE INDEX bindings_by_session_id ON bindings (session_id);
-CREATE INDEX bindings_by_process_id ON bindings (process_id);
+CREATE INDEX bindings_on_session_id ON bindings (session_id);
+CREATE INDEX bindings_on_process_id ON bindings (process_id);
 COMMENT ON TABLE bindings IS 'The agent''s process and the agent''s own session that a session used; a session may have several over its life.';
 COMMENT ON COLUMN bindings.binding_id IS 'the binding''s id';
 COMMENT ON COLUMN bindings.session_id IS 'the session it serves';
@@ -261,7 +261,7 @@ CREATE TABLE processes (
     ended_at timestamptz GENERATED ALWAYS AS (to_timestamp(ended_us / 1e6::float8)) STORED,
     PRIMARY KEY (process_id)
 );
-CREATE INDEX processes_by_started ON processes (started_us);
+CREATE INDEX processes_on_started ON processes (started_us);
 COMMENT ON TABLE processes IS 'One running child of an agent: its start and its end.';
 COMMENT ON COLUMN processes.process_id IS 'the process''s id; also the stream_id of its frames';
 COMMENT ON COLUMN processes.agent IS 'the agent, as named in agents.toml';
@@ -294,7 +294,7 @@ CREATE TABLE connections (
     closed_at timestamptz GENERATED ALWAYS AS (to_timestamp(closed_us / 1e6::float8)) STORED,
     PRIMARY KEY (connection_id)
 );
-CREATE INDEX connections_by_opened ON connections (opened_us);
+CREATE INDEX connections_on_opened ON connections (opened_us);
 COMMENT ON TABLE connections IS 'One connection of an editor.';
 COMMENT ON COLUMN connections.connection_id IS 'the connection''s id; also the stream_id of its frames';
 COMMENT ON COLUMN connections.user_name IS 'who connected';
@@ -325,7 +325,7 @@ CREATE TABLE turns (
     ended_at timestamptz GENERATED ALWAYS AS (to_timestamp(ended_us / 1e6::float8)) STORED,
     PRIMARY KEY (session_id, turn)
 );
-CREATE INDEX turns_by_began ON turns (began_us);
+CREATE INDEX turns_on_began ON turns (began_us);
 COMMENT ON TABLE turns IS 'One prompt and all that follows until its answer.';
 COMMENT ON COLUMN turns.session_id IS 'the session';
 COMMENT ON COLUMN turns.turn IS 'the turn''s number: the seq of its prompt';
@@ -395,8 +395,8 @@ CREATE TABLE tool_calls (
     ended_at timestamptz GENERATED ALWAYS AS (to_timestamp(ended_us / 1e6::float8)) STORED,
     PRIMARY KEY (session_id, call)
 );
-CREATE INDEX tool_calls_by_began ON tool_calls (began_us);
-CREATE INDEX tool_calls_by_name ON tool_calls (name);
+CREATE INDEX tool_calls_on_began ON tool_calls (began_us);
+CREATE INDEX tool_calls_on_name ON tool_calls (name);
 COMMENT ON TABLE tool_calls IS 'A tool call, merged over its updates.';
 COMMENT ON COLUMN tool_calls.session_id IS 'the session';
 COMMENT ON COLUMN tool_calls.call IS 'the tool call''s number: the seq of the frame that names it first';
@@ -436,8 +436,8 @@ CREATE TABLE file_accesses (
     at timestamptz GENERATED ALWAYS AS (to_timestamp(at_us / 1e6::float8)) STORED,
     PRIMARY KEY (session_id, seq, item)
 );
-CREATE INDEX file_accesses_by_path ON file_accesses (path);
-CREATE INDEX file_accesses_by_at ON file_accesses (at_us);
+CREATE INDEX file_accesses_on_path ON file_accesses (path);
+CREATE INDEX file_accesses_on_at ON file_accesses (at_us);
 COMMENT ON TABLE file_accesses IS 'One access to a file, as far as frames tell of it.';
 COMMENT ON COLUMN file_accesses.session_id IS 'the session';
 COMMENT ON COLUMN file_accesses.seq IS 'the frame that tells of it';
@@ -479,7 +479,7 @@ CREATE TABLE commands (
     ended_at timestamptz GENERATED ALWAYS AS (to_timestamp(ended_us / 1e6::float8)) STORED,
     PRIMARY KEY (session_id, seq)
 );
-CREATE INDEX commands_by_began ON commands (began_us);
+CREATE INDEX commands_on_began ON commands (began_us);
 COMMENT ON TABLE commands IS 'One command that was run, or that an agent asked to run.';
 COMMENT ON COLUMN commands.session_id IS 'the session';
 COMMENT ON COLUMN commands.seq IS 'the frame that tells of it first';
@@ -499,7 +499,7 @@ COMMENT ON COLUMN commands.ended_us IS 'when its end was told (microseconds sinc
 COMMENT ON COLUMN commands.duration_us IS 'the time between, in microseconds';
 COMMENT ON COLUMN commands.exit_code IS 'its exit code, if told';
 COMMENT ON COLUMN commands.exit_signal IS 'the signal that ended it, if told';
-COMMENT ON COLUMN commands.error IS 'why it was not run';
+COMMENT ON COLUMN commands.error IS 'why it was not run: the error, or rejected, or cancelled';
 COMMENT ON COLUMN commands.began_at IS 'when it was asked for';
 COMMENT ON COLUMN commands.ended_at IS 'when its end was told';
 
@@ -526,7 +526,7 @@ CREATE TABLE usage (
     at timestamptz GENERATED ALWAYS AS (to_timestamp(at_us / 1e6::float8)) STORED,
     PRIMARY KEY (session_id, seq)
 );
-CREATE INDEX usage_by_at ON usage (at_us);
+CREATE INDEX usage_on_at ON usage (at_us);
 COMMENT ON TABLE usage IS 'Tokens and cost, as the agent reports them. Rows can be added up.';
 COMMENT ON COLUMN usage.session_id IS 'the session';
 COMMENT ON COLUMN usage.seq IS 'the frame that reports it';
@@ -576,7 +576,7 @@ CREATE TABLE decisions (
     decided_at timestamptz GENERATED ALWAYS AS (to_timestamp(decided_us / 1e6::float8)) STORED,
     PRIMARY KEY (session_id, seq)
 );
-CREATE INDEX decisions_by_asked ON decisions (asked_us);
+CREATE INDEX decisions_on_asked ON decisions (asked_us);
 COMMENT ON TABLE decisions IS 'The outcome of one request for permission.';
 COMMENT ON COLUMN decisions.session_id IS 'the session';
 COMMENT ON COLUMN decisions.seq IS 'the request''s frame';

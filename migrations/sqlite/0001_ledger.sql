@@ -87,7 +87,7 @@ CREATE TABLE sessions (
     end_reason TEXT, -- why it ended
     turns INTEGER, -- how many turns it has had
     tool_calls INTEGER, -- how many tool calls it has had
-    frames INTEGER, -- how many frames it has
+    frames INTEGER, -- how many frames it has; lines that are no frames are not counted
     opened_at TEXT GENERATED ALWAYS AS (strftime('%Y-%m-%dT%H:%M:%S', opened_us / 1000000, 'unixepoch') || printf('.%06dZ', opened_us % 1000000)) VIRTUAL,
     reopened_at TEXT GENERATED ALWAYS AS (strftime('%Y-%m-%dT%H:%M:%S', reopened_us / 1000000, 'unixepoch') || printf('.%06dZ', reopened_us % 1000000)) VIRTUAL,
     updated_at TEXT GENERATED ALWAYS AS (strftime('%Y-%m-%dT%H:%M:%S', updated_us / 1000000, 'unixepoch') || printf('.%06dZ', updated_us % 1000000)) VIRTUAL,
@@ -95,9 +95,9 @@ CREATE TABLE sessions (
     is_open BOOLEAN GENERATED ALWAYS AS (ended_us IS NULL OR coalesce(reopened_us, 0) > ended_us) VIRTUAL, -- whether it has not ended, or was opened again since
     PRIMARY KEY (session_id)
 );
-CREATE INDEX sessions_by_opened ON sessions (opened_us);
-CREATE INDEX sessions_by_user_name ON sessions (user_name);
-CREATE INDEX sessions_by_repository ON sessions (repository);
+CREATE INDEX sessions_on_opened ON sessions (opened_us);
+CREATE INDEX sessions_on_user_name ON sessions (user_name);
+CREATE INDEX sessions_on_repository ON sessions (repository);
 
 -- The agent's process and the agent's own session that a session used; a session may have several over its life.
 CREATE TABLE bindings (
@@ -114,8 +114,8 @@ CREATE TABLE bindings (
     ended_at TEXT GENERATED ALWAYS AS (strftime('%Y-%m-%dT%H:%M:%S', ended_us / 1000000, 'unixepoch') || printf('.%06dZ', ended_us % 1000000)) VIRTUAL,
     PRIMARY KEY (binding_id)
 );
-CREATE INDEX bindings_by_session_id ON bindings (session_id);
-CREATE INDEX bindings_by_process_id ON bindings (process_id);
+CREATE INDEX bindings_on_session_id ON bindings (session_id);
+CREATE INDEX bindings_on_process_id ON bindings (process_id);
 
 -- One running child of an agent: its start and its end.
 CREATE TABLE processes (
@@ -139,7 +139,7 @@ CREATE TABLE processes (
     ended_at TEXT GENERATED ALWAYS AS (strftime('%Y-%m-%dT%H:%M:%S', ended_us / 1000000, 'unixepoch') || printf('.%06dZ', ended_us % 1000000)) VIRTUAL,
     PRIMARY KEY (process_id)
 );
-CREATE INDEX processes_by_started ON processes (started_us);
+CREATE INDEX processes_on_started ON processes (started_us);
 
 -- One connection of an editor.
 CREATE TABLE connections (
@@ -154,7 +154,7 @@ CREATE TABLE connections (
     closed_at TEXT GENERATED ALWAYS AS (strftime('%Y-%m-%dT%H:%M:%S', closed_us / 1000000, 'unixepoch') || printf('.%06dZ', closed_us % 1000000)) VIRTUAL,
     PRIMARY KEY (connection_id)
 );
-CREATE INDEX connections_by_opened ON connections (opened_us);
+CREATE INDEX connections_on_opened ON connections (opened_us);
 
 -- One prompt and all that follows until its answer.
 CREATE TABLE turns (
@@ -176,7 +176,7 @@ CREATE TABLE turns (
     ended_at TEXT GENERATED ALWAYS AS (strftime('%Y-%m-%dT%H:%M:%S', ended_us / 1000000, 'unixepoch') || printf('.%06dZ', ended_us % 1000000)) VIRTUAL,
     PRIMARY KEY (session_id, turn)
 );
-CREATE INDEX turns_by_began ON turns (began_us);
+CREATE INDEX turns_on_began ON turns (began_us);
 
 -- A message: its chunks joined.
 CREATE TABLE messages (
@@ -218,8 +218,8 @@ CREATE TABLE tool_calls (
     ended_at TEXT GENERATED ALWAYS AS (strftime('%Y-%m-%dT%H:%M:%S', ended_us / 1000000, 'unixepoch') || printf('.%06dZ', ended_us % 1000000)) VIRTUAL,
     PRIMARY KEY (session_id, call)
 );
-CREATE INDEX tool_calls_by_began ON tool_calls (began_us);
-CREATE INDEX tool_calls_by_name ON tool_calls (name);
+CREATE INDEX tool_calls_on_began ON tool_calls (began_us);
+CREATE INDEX tool_calls_on_name ON tool_calls (name);
 
 -- One access to a file, as far as frames tell of it.
 CREATE TABLE file_accesses (
@@ -240,8 +240,8 @@ CREATE TABLE file_accesses (
     at TEXT GENERATED ALWAYS AS (strftime('%Y-%m-%dT%H:%M:%S', at_us / 1000000, 'unixepoch') || printf('.%06dZ', at_us % 1000000)) VIRTUAL,
     PRIMARY KEY (session_id, seq, item)
 );
-CREATE INDEX file_accesses_by_path ON file_accesses (path);
-CREATE INDEX file_accesses_by_at ON file_accesses (at_us);
+CREATE INDEX file_accesses_on_path ON file_accesses (path);
+CREATE INDEX file_accesses_on_at ON file_accesses (at_us);
 
 -- One command that was run, or that an agent asked to run.
 CREATE TABLE commands (
@@ -263,12 +263,12 @@ CREATE TABLE commands (
     duration_us INTEGER, -- the time between, in microseconds
     exit_code INTEGER, -- its exit code, if told
     exit_signal TEXT, -- the signal that ended it, if told
-    error TEXT, -- why it was not run
+    error TEXT, -- why it was not run: the error, or rejected, or cancelled
     began_at TEXT GENERATED ALWAYS AS (strftime('%Y-%m-%dT%H:%M:%S', began_us / 1000000, 'unixepoch') || printf('.%06dZ', began_us % 1000000)) VIRTUAL,
     ended_at TEXT GENERATED ALWAYS AS (strftime('%Y-%m-%dT%H:%M:%S', ended_us / 1000000, 'unixepoch') || printf('.%06dZ', ended_us % 1000000)) VIRTUAL,
     PRIMARY KEY (session_id, seq)
 );
-CREATE INDEX commands_by_began ON commands (began_us);
+CREATE INDEX commands_on_began ON commands (began_us);
 
 -- Tokens and cost, as the agent reports them. Rows can be added up.
 CREATE TABLE usage (
@@ -294,7 +294,7 @@ CREATE TABLE usage (
     at TEXT GENERATED ALWAYS AS (strftime('%Y-%m-%dT%H:%M:%S', at_us / 1000000, 'unixepoch') || printf('.%06dZ', at_us % 1000000)) VIRTUAL,
     PRIMARY KEY (session_id, seq)
 );
-CREATE INDEX usage_by_at ON usage (at_us);
+CREATE INDEX usage_on_at ON usage (at_us);
 
 -- The outcome of one request for permission.
 CREATE TABLE decisions (
@@ -324,4 +324,4 @@ CREATE TABLE decisions (
     decided_at TEXT GENERATED ALWAYS AS (strftime('%Y-%m-%dT%H:%M:%S', decided_us / 1000000, 'unixepoch') || printf('.%06dZ', decided_us % 1000000)) VIRTUAL,
     PRIMARY KEY (session_id, seq)
 );
-CREATE INDEX decisions_by_asked ON decisions (asked_us);
+CREATE INDEX decisions_on_asked ON decisions (asked_us);

@@ -285,12 +285,12 @@ pub const TABLES: &[Table] = &[
             column("team", Text, First),
             column("agent", Text, First),
             // terminal (run by conductor or editor), tool (run by the agent itself)
-            column("source", Text, First),
-            column("line", Text, First),
-            column("argv", Json, First),
-            column("cwd", Text, First),
-            column("call", Int, First),
-            column("tool_call_id", Text, First),
+            column("source", Text, Last),
+            column("line", Text, Last),
+            column("argv", Json, Last),
+            column("cwd", Text, Last),
+            column("call", Int, Last),
+            column("tool_call_id", Text, Last),
             column("terminal_id", Text, First),
             column("began_us", Int, First),
             column("ended_us", Int, First),
@@ -372,12 +372,17 @@ impl Fact {
     /// mistake of ours and does nothing; tests set every column.
     #[must_use]
     pub fn set(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.put(name, value);
+        self
+    }
+
+    /// Sets a column by its name, in place.
+    pub fn put(&mut self, name: &str, value: impl Into<Value>) {
         let at = TABLES[self.table].columns.iter().position(|column| column.name == name);
         debug_assert!(at.is_some(), "{} has no column {name}", TABLES[self.table].name);
         if let Some(slot) = at.and_then(|at| self.values.get_mut(at)) {
             *slot = value.into();
         }
-        self
     }
 
     /// Merges what a later frame says of the same row, as the database would.

@@ -9,6 +9,11 @@ use super::*;
 const POSTGRES: &str = include_str!("../../../../migrations/postgres/0001_ledger.sql");
 const SQLITE: &str = include_str!("../../../../migrations/sqlite/0001_ledger.sql");
 
+const VIEWS: [&str; 2] = [
+    include_str!("../../../../migrations/postgres/0002_views.sql"),
+    include_str!("../../../../migrations/sqlite/0002_views.sql"),
+];
+
 /// The tables that are not derived from frames.
 const OTHERS: &[&str] = &["frames", "frame_conflicts", "journals"];
 
@@ -151,4 +156,20 @@ fn the_numbers_are_those_of_the_tables() {
     .collect();
     let all: Vec<_> = TABLES.iter().map(|table| table.name).collect();
     assert_eq!(names, all);
+}
+
+#[test]
+fn both_databases_have_the_same_views() {
+    let names = |sql: &'static str| {
+        let views = sql.split("\nCREATE VIEW ").skip(1);
+        views.map(|view| view.split_once(" AS\n").unwrap().0).collect::<Vec<_>>()
+    };
+    let [postgres, sqlite] = VIEWS.map(names);
+    assert_eq!(postgres, sqlite);
+    assert!(postgres.len() >= 8, "{postgres:?}");
+    let readme = include_str!("../../../../README.md");
+    for view in postgres {
+        assert!(VIEWS[0].contains(&format!("COMMENT ON VIEW {view} IS '")), "{view}");
+        assert!(readme.contains(&format!("| `{view}` |")), "README.md does not name {view}");
+    }
 }

@@ -6,6 +6,8 @@ use std::{net::SocketAddr, path::PathBuf};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::config::GivenUrl;
+
 /// The top level.
 #[derive(Debug, Parser)]
 #[command(
@@ -80,6 +82,11 @@ pub struct ServeArgs {
     /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:7420]
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<SocketAddr>,
+    /// Database of the ledger, as postgres://USER@HOST/DATABASE; better set by
+    /// the variable or by `ledger.url` in the file, as others see arguments
+    /// [default: a SQLite file in the state directory]
+    #[arg(long, value_name = "URL", env = "CONDUCTOR_DATABASE_URL", hide_env_values = true)]
+    pub database_url: Option<GivenUrl>,
     /// What to log: a level, or filters as in `RUST_LOG` [default: info]
     #[arg(long, value_name = "FILTER", env = "RUST_LOG")]
     pub log: Option<String>,

@@ -28,6 +28,7 @@ use self::{
 };
 
 mod check;
+mod database;
 mod duration;
 mod environment;
 mod error;
@@ -40,6 +41,7 @@ mod source;
 mod tests;
 
 pub use self::{
+    database::{DatabaseUrl, GivenUrl},
     error::{ConfigError, Place},
     listen::{ListenRefused, check_listen},
     resolve::Unavailable,
@@ -73,6 +75,9 @@ pub struct Config {
     pub service: Service,
     /// What is written down on this host.
     pub journal: Journal,
+    /// The queryable record.
+    #[serde(default)]
+    pub ledger: Ledger,
     /// Every agent by name.
     pub agents: BTreeMap<String, Agent>,
 }
@@ -186,6 +191,18 @@ impl TryFrom<String> for Recording {
             _ => Err(error::not_one_of(&text, &["durable", "strict", "best-effort"])),
         }
     }
+}
+
+/// Where the queryable record is.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Ledger {
+    /// The database; empty for a SQLite file in the state directory.
+    pub url: DatabaseUrl,
+    /// The same database for a role that may change its schema.
+    pub owner_url: DatabaseUrl,
+    /// Where the password of `url` stands, read anew at every connection.
+    pub password_file: Option<PathBuf>,
 }
 
 /// Two prefixes that stand for each other.

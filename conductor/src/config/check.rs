@@ -30,6 +30,9 @@ pub(super) fn check(config: &mut Config, origins: &Origins, home: Option<&Path>)
     checker.service(config)?;
     checker.journal(config)?;
     checker.paths(&["roots"], &mut config.roots)?;
+    if let Some(file) = &mut config.ledger.password_file {
+        checker.path(&["ledger", "password_file"], file)?;
+    }
     for (index, entry) in config.service.cwd_map.iter_mut().enumerate() {
         let index = index.to_string();
         let at = |key| ["service", "cwd_map", index.as_str(), key];

@@ -24,8 +24,14 @@ use super::{
 const PREFIX: &str = "CONDUCTOR_";
 
 /// Variables of ours that say something else than a key's value.
-const NOT_KEYS: [&str; 5] =
-    ["CONDUCTOR_STATE_DIR", "CONDUCTOR_CONFIG", "CONDUCTOR_ENDPOINT", "CONDUCTOR_TOKEN", "CONDUCTOR_LOG"];
+const NOT_KEYS: [&str; 6] = [
+    "CONDUCTOR_STATE_DIR",
+    "CONDUCTOR_CONFIG",
+    "CONDUCTOR_DATABASE_URL",
+    "CONDUCTOR_ENDPOINT",
+    "CONDUCTOR_TOKEN",
+    "CONDUCTOR_LOG",
+];
 
 /// The environment that a configuration is loaded in.
 pub(super) struct Environment(BTreeMap<OsString, OsString>);

@@ -8,6 +8,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let root = PathBuf::from("../proto");
     let files = ["conductor/v1/acp.proto", "conductor/v1/agents.proto"];
     println!("cargo::rerun-if-changed=../proto");
+    // sqlx compiles the migrations in, but does not notice a new file.
+    println!("cargo::rerun-if-changed=../migrations");
 
     let descriptors = protox::compile(files, [&root])?;
     let out = PathBuf::from(env::var("OUT_DIR")?);

@@ -70,6 +70,11 @@ macro_rules! codes {
             pub fn name(self) -> &'static str {
                 match self as u8 { $($code => $name,)+ _ => "unknown" }
             }
+
+            /// The value with this name in the ledger.
+            pub fn from_name(name: &str) -> Option<Self> {
+                match name { $($name => Some($value),)+ _ => None }
+            }
         }
     };
 }

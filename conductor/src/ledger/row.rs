@@ -1,0 +1,215 @@
+//! A frame as it goes into the ledger, with what it says of the derived
+//! tables, and how the facts of many frames become one row per key.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use sha2::{Digest as _, Sha256};
+use uuid::Uuid;
+
+use super::{
+    project::{self, Envelope, FrameView},
+    table::{Fact, TABLES, Value},
+};
+use crate::record::{Destination, Origin, Stream};
+
+/// The columns of `frames`, as both databases have them.
+pub const COLUMNS: [&str; 14] = [
+    "stream_id",
+    "seq",
+    "stream_kind",
+    "at_us",
+    "origin",
+    "destination",
+    "kind",
+    "method",
+    "request_id",
+    "outgoing_id",
+    "binding_id",
+    "raw",
+    "json",
+    "hash",
+];
+
+/// About so many bytes of frames are read back at once, or one frame.
+pub const PAGE_BYTES: usize = 4 << 20;
+
+/// The last moment both databases have a date for: the year 9999.
+const LAST_US: i64 = 253_402_300_799_000_000;
+
+/// A row of `frames` and its facts.
+#[derive(Debug)]
+pub struct Row {
+    /// What it is numbered in.
+    pub stream: Stream,
+    /// Its number.
+    pub seq: i64,
+    /// When it was recorded.
+    pub at_us: i64,
+    /// Who made it.
+    pub origin: Origin,
+    /// Whom it is for.
+    pub to: Destination,
+    /// The id it was passed on with.
+    pub outgoing: Option<i64>,
+    /// What a look at it told.
+    pub envelope: Envelope,
+    /// The bytes.
+    pub raw: Bytes,
+    /// SHA-256 of them.
+    pub hash: [u8; 32],
+    /// What it says of the derived tables.
+    pub facts: Vec<Fact>,
+}
+
+/// A frame as it was stored, to be folded again.
+#[derive(Debug, Clone)]
+pub struct Stored {
+    /// What it is numbered in.
+    pub stream: Stream,
+    /// Its number.
+    pub seq: i64,
+    /// When it was recorded.
+    pub at_us: i64,
+    /// Who made it.
+    pub origin: Origin,
+    /// Whom it is for.
+    pub to: Destination,
+    /// The id it was passed on with.
+    pub outgoing: Option<i64>,
+    /// The bytes.
+    pub raw: Bytes,
+}
+
+/// How far a journal has been carried over; committed with the rows.
+#[derive(Debug, Clone)]
+pub struct Reached {
+    /// The journal.
+    pub journal: Uuid,
+    /// The host it is on.
+    pub host: String,
+    /// The segment.
+    pub segment: u64,
+    /// The place in it.
+    pub offset: u64,
+}
+
+impl Stored {
+    /// Folds it into the state of its stream; what it says is the answer.
+    pub fn project(self, state: &mut project::State) -> Row {
+        let view = FrameView {
+            stream: self.stream,
+            seq: u64::try_from(self.seq).unwrap_or_default(),
+            at_us: self.at_us,
+            origin: self.origin,
+            to: self.to,
+            outgoing: self.outgoing.and_then(|id| u64::try_from(id).ok()),
+            raw: &self.raw,
+        };
+        let projected = project::project(state, &view);
+        Row {
+            stream: self.stream,
+            seq: self.seq,
+            at_us: self.at_us,
+            origin: self.origin,
+            to: self.to,
+            outgoing: self.outgoing,
+            envelope: projected.envelope,
+            hash: Sha256::digest(&self.raw).into(),
+            raw: self.raw,
+            facts: projected.facts,
+        }
+    }
+}
+
+impl Row {
+    /// The row with nothing in it that a database could refuse: its bytes, its
+    /// number, and where it belongs.
+    #[must_use]
+    pub fn stripped(&self) -> Self {
+        let binding = self.envelope.binding;
+        Self {
+            stream: self.stream,
+            seq: self.seq,
+            at_us: self.at_us.clamp(0, LAST_US),
+            origin: self.origin,
+            to: self.to,
+            outgoing: self.outgoing,
+            envelope: Envelope { kind: "opaque", method: None, request_id: None, binding, json: None },
+            raw: self.raw.clone(),
+            hash: self.hash,
+            facts: Vec::new(),
+        }
+    }
+}
+
+/// The facts of these rows, merged to one per key, by table.
+pub fn merged<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<Vec<Fact>> {
+    let mut merging = Merging::default();
+    for row in rows {
+        for fact in &row.facts {
+            merging.add(fact.clone());
+        }
+    }
+    merging.take()
+}
+
+/// Facts on their way to one row per key.
+#[derive(Debug, Default)]
+pub struct Merging {
+    tables: Vec<Vec<Fact>>,
+    places: HashMap<Vec<u8>, usize>,
+}
+
+impl Merging {
+    /// Adds what a later frame says.
+    pub fn add(&mut self, fact: Fact) {
+        self.tables.resize_with(TABLES.len(), Vec::new);
+        let key = key(&fact);
+        let facts = &mut self.tables[fact.table];
+        match self.places.get(&key).and_then(|at| facts.get_mut(*at)) {
+            Some(earlier) => earlier.merge(fact),
+            None => {
+                self.places.insert(key, facts.len());
+                facts.push(fact);
+            }
+        }
+    }
+
+    /// How many rows there are.
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// The rows by table; nothing is left.
+    pub fn take(&mut self) -> Vec<Vec<Fact>> {
+        self.places.clear();
+        std::mem::take(&mut self.tables)
+    }
+}
+
+/// Table and key as bytes: values have no hash of their own, as numbers with a
+/// point have none.
+fn key(fact: &Fact) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(40);
+    bytes.push(u8::try_from(fact.table).unwrap_or(u8::MAX));
+    for value in fact.key() {
+        match value {
+            Value::Null => bytes.push(0),
+            Value::Id(id) => bytes.extend(id.as_bytes()),
+            Value::Int(number) => bytes.extend(number.to_le_bytes()),
+            Value::Real(number) => bytes.extend(number.to_le_bytes()),
+            Value::Bool(yes) => bytes.push(u8::from(*yes)),
+            Value::Text(text) | Value::Json(text) => {
+                bytes.extend((text.len() as u64).to_le_bytes());
+                bytes.extend(text.as_bytes());
+            }
+        }
+    }
+    bytes
+}

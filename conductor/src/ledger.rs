@@ -5,6 +5,24 @@
 //! into facts (rows of the derived tables), the shipper carries both into the
 //! database, and a rebuild makes the derived tables anew from `frames`.
 
+use std::{sync::Arc, time::Duration};
+
+use tokio::{sync::watch, time::timeout};
+use tokio_util::sync::CancellationToken;
+
+pub use self::{
+    error::LedgerError,
+    reader::Reader,
+    settings::Settings,
+    shipper::Progress,
+};
+use self::{shipper::Shipper, sink::Sink};
+use crate::{
+    journal::{Journal, Position},
+    record::now_us,
+    tasks::Tasks,
+};
+
 pub mod table; // the tables and how rows of one key are merged
 pub mod project; // a frame → what it says of the tables
 pub mod row; // a frame with its facts, on its way into the database
@@ -15,3 +33,101 @@ pub mod upsert; // statements made from the tables
 pub mod postgres; // the verbs for Postgres
 pub mod sqlite; // the verbs for SQLite
 pub mod sink; // a batch in one transaction, whichever database it is
+pub mod states; // the projection's state of each stream
+pub mod shipper; // from the journal into the database, whatever happens to it
+pub mod reader; // a connection for questions
+
+/// At start the database is waited for so long, to find out whether it can be
+/// used at all. If it does not answer, the service starts without it.
+const FIRST_ATTEMPT: Duration = Duration::from_secs(3);
+
+/// A handle to the ledger. What it stands for is a task that carries frames
+/// from the journal into the database.
+#[derive(Clone)]
+pub struct Ledger {
+    settings: Arc<Settings>,
+    journal: Journal,
+    progress: watch::Receiver<Progress>,
+    stop: CancellationToken,
+}
+
+/// How the ledger does.
+#[derive(Debug, Clone)]
+pub struct Status {
+    /// Where it is, without secrets.
+    pub place: String,
+    /// What the shipper says.
+    pub progress: Progress,
+    /// Bytes of the journal that it does not have.
+    pub behind_bytes: u64,
+    /// Age of the oldest record that it does not have.
+    pub behind: Duration,
+}
+
+impl Ledger {
+    /// Starts to carry the journal over. A database that is not there is no
+    /// failure: it is waited for. What fails are settings that make no sense,
+    /// and a database whose schema is newer than this program.
+    pub async fn open(settings: Settings, journal: Journal, tasks: &Tasks) -> Result<Self, LedgerError> {
+        settings.check()?;
+        let first = timeout(FIRST_ATTEMPT, Sink::open(&settings)).await.unwrap_or_else(|_| {
+            Err(LedgerError::Unavailable(format!(
+                "the database has not answered within {} s",
+                FIRST_ATTEMPT.as_secs()
+            )))
+        });
+        if let Err(error @ (LedgerError::Settings(_) | LedgerError::Newer { .. })) = first {
+            return Err(error);
+        }
+        let settings = Arc::new(settings);
+        let stop = CancellationToken::new();
+        let (progress, watched) = watch::channel(Progress::default());
+        let shipper = Shipper::new(settings.clone(), journal.clone(), progress, stop.clone());
+        tasks.start("shipper", shipper.run(first));
+        Ok(Self { settings, journal, progress: watched, stop })
+    }
+
+    /// Where it is.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// How it does.
+    pub fn status(&self) -> Status {
+        let journal = self.journal.status();
+        let age = journal.oldest_unshipped_us.map_or(0, |oldest| now_us().saturating_sub(oldest));
+        Status {
+            place: self.settings.shown(),
+            progress: self.progress.borrow().clone(),
+            behind_bytes: journal.unshipped,
+            behind: Duration::from_micros(u64::try_from(age).unwrap_or_default()),
+        }
+    }
+
+    /// What the shipper says, to be told of changes.
+    pub fn progress(&self) -> watch::Receiver<Progress> {
+        self.progress.clone()
+    }
+
+    /// Waits until everything up to a position of the journal is in the
+    /// database, however long that takes. `false` if shipping has ended before.
+    pub async fn reached(&self, position: Position) -> bool {
+        let mut progress = self.progress.clone();
+        progress
+            .wait_for(|progress| progress.reached.is_some_and(|reached| reached >= position))
+            .await
+            .is_ok()
+    }
+
+    /// Carries over what is synced, for a bounded time, and ends.
+    pub async fn stop(&self) {
+        self.stop.cancel();
+        let mut progress = self.progress.clone();
+        while progress.changed().await.is_ok() {}
+    }
+
+    /// A connection for questions.
+    pub async fn reader(&self) -> Result<Reader, LedgerError> {
+        Reader::open(&self.settings).await
+    }
+}

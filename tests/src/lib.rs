@@ -7,6 +7,8 @@
 //! - [`editor`]: a fake editor that drives any ACP agent command on stdio
 //! - [`peers`]: programs made with the official SDKs, and what is expected of them
 //! - [`postgres`]: a real Postgres, a database per test
+//! - [`proxy`]: a TCP proxy that delays, cuts and loses answers
+//! - [`shipping`]: a real journal, and a ledger in either database
 //! - [`tunnel`]: a fake editor on the gRPC level, which may break its rules
 //! - [`harness`]: a `conductor serve` with its own directories and port, which
 //!   fails the test if anything is left over
@@ -17,4 +19,6 @@ pub mod harness;
 pub mod ledger;
 pub mod peers;
 pub mod postgres;
+pub mod proxy;
+pub mod shipping;
 pub mod tunnel;

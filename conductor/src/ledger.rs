@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::{
     error::LedgerError,
     reader::Reader,
+    rebuild::{import, rebuild},
     settings::Settings,
     shipper::Progress,
 };
@@ -36,6 +37,7 @@ pub mod sink; // a batch in one transaction, whichever database it is
 pub mod states; // the projection's state of each stream
 pub mod shipper; // from the journal into the database, whatever happens to it
 pub mod reader; // a connection for questions
+pub mod rebuild; // derived tables anew; another ledger's frames
 
 /// At start the database is waited for so long, to find out whether it can be
 /// used at all. If it does not answer, the service starts without it.

@@ -1,0 +1,157 @@
+//! Making the derived tables anew from `frames`, and carrying the frames of
+//! another ledger over.
+//!
+//! A rebuild is one transaction: who reads sees the old rows until it is done,
+//! who writes frames waits, and a rebuild that fails has changed nothing.
+
+use std::{collections::HashMap, path::Path};
+
+use bytes::Bytes;
+use sqlx::AssertSqlSafe;
+use tracing::error;
+use uuid::Uuid;
+
+use super::{
+    error::LedgerError,
+    project::State,
+    row::Row,
+    settings::{Place, Settings},
+    sink::{Sink, Written},
+    table::TABLES,
+};
+
+/// So many frames' facts are merged before they are written.
+const ROWS: usize = 4096;
+
+/// How far it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Frames that are done.
+    pub done: u64,
+    /// Frames there are.
+    pub total: u64,
+}
+
+/// Makes the derived tables anew. Returns how many frames they are made from.
+pub async fn rebuild(settings: &Settings, mut tell: impl FnMut(Progress) + Send) -> Result<u64, LedgerError> {
+    let done = rebuild_in(settings, &mut tell).await;
+    done.map_err(|error| settings.hide(error))
+}
+
+async fn rebuild_in(
+    settings: &Settings,
+    tell: &mut (dyn FnMut(Progress) + Send),
+) -> Result<u64, LedgerError> {
+    let mut writer = Sink::open_as_owner(settings).await?;
+    // Another connection reads: in Postgres one cannot do both at once, and
+    // the writer's lock keeps the frames as they are.
+    let mut reader = Sink::open_as_owner(settings).await?;
+    writer.without_limits().await?;
+    writer.begin(true).await?;
+    let total = count(&mut reader, None).await?;
+    for table in TABLES {
+        writer.run_long(AssertSqlSafe(format!("DELETE FROM {}", table.name))).await?;
+    }
+    let (mut stream, mut seq, mut done) = (Uuid::nil(), 0, 0);
+    let mut state = State::default();
+    let mut rows: Vec<Row> = Vec::new();
+    loop {
+        let page = reader.frames_after(stream, seq).await?;
+        for frame in page.iter().cloned() {
+            if frame.stream.id != stream {
+                stream = frame.stream.id;
+                state = State::default();
+            }
+            seq = frame.seq;
+            let row = frame.project(&mut state);
+            // Only what it says is needed.
+            rows.push(Row { raw: Bytes::new(), ..row });
+        }
+        done += page.len() as u64;
+        if rows.len() >= ROWS || page.is_empty() {
+            writer.write_facts(&rows).await?;
+            rows.clear();
+        }
+        tell(Progress { done, total: total.max(done) });
+        if page.is_empty() {
+            break;
+        }
+    }
+    writer.run("COMMIT").await?;
+    Ok(done)
+}
+
+/// Carries the frames of a SQLite ledger over. Those that are there already are
+/// left alone, so that it can be done again at any time.
+pub async fn import(
+    settings: &Settings,
+    file: &Path,
+    mut tell: impl FnMut(Progress) + Send,
+) -> Result<Written, LedgerError> {
+    let done = import_from(settings, file, &mut tell).await;
+    done.map_err(|error| settings.hide(error))
+}
+
+async fn import_from(
+    settings: &Settings,
+    file: &Path,
+    tell: &mut (dyn FnMut(Progress) + Send),
+) -> Result<Written, LedgerError> {
+    if let Place::Sqlite(own) = settings.place()?
+        && own.canonicalize().ok().is_some_and(|own| file.canonicalize().ok() == Some(own))
+    {
+        let why = format!("{} is the ledger itself; name the one to carry over", file.display());
+        return Err(LedgerError::Settings(why));
+    }
+    let mut source = Sink::open_to_import(file).await?;
+    let mut target = Sink::open(settings).await?;
+    let total = count(&mut source, None).await?;
+    let (mut stream, mut seq, mut done) = (Uuid::nil(), 0, 0);
+    let mut state = State::default();
+    let mut written = Written::default();
+    let mut mixed = false;
+    loop {
+        let page = source.frames_after(stream, seq).await?;
+        if page.is_empty() {
+            break;
+        }
+        let mut rows = Vec::with_capacity(page.len());
+        let mut before = HashMap::new();
+        for frame in page {
+            if frame.stream.id != stream {
+                stream = frame.stream.id;
+                state = State::default();
+                before.insert(stream, count(&mut target, Some(stream)).await?);
+            }
+            seq = frame.seq;
+            rows.push(frame.project(&mut state));
+        }
+        done += rows.len() as u64;
+        let page_written = target.write(&rows, None).await?;
+        // A stream that was there in part has rows that were derived without
+        // the frames which come now.
+        mixed |= page_written.new > 0
+            && (page_written.new < rows.len() as u64 || before.values().any(|there| *there > 0));
+        written = written.and(page_written);
+        tell(Progress { done, total: total.max(done) });
+    }
+    drop(target);
+    if mixed {
+        rebuild_in(settings, tell).await?;
+    }
+    if written.conflicts > 0 {
+        error!(
+            conflicts = written.conflicts,
+            "frames of the imported ledger differ from those under the same numbers"
+        );
+    }
+    Ok(written)
+}
+
+async fn count(sink: &mut Sink, stream: Option<Uuid>) -> Result<u64, LedgerError> {
+    let counted = match sink {
+        Sink::Postgres(sink) => sink.count(stream).await?,
+        Sink::Sqlite(sink) => sink.count(stream).await?,
+    };
+    Ok(u64::try_from(counted).unwrap_or_default())
+}

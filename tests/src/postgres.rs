@@ -13,6 +13,7 @@ use std::{
     env, fs,
     hash::{DefaultHasher, Hash as _, Hasher as _},
     net::TcpListener,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     time::{Duration, Instant},
@@ -337,6 +338,7 @@ impl Programs {
             let (unfinished, password) = (home.join("unfinished"), home.join("password"));
             let _ = fs::remove_dir_all(&unfinished);
             fs::write(&password, PASSWORD).unwrap();
+            open_to_all(&password);
             let pwfile = format!("--pwfile={}", password.display());
             let arguments =
                 ["-U", "postgres", "-E", "UTF8", "--no-locale", "--no-sync", "--auth-local=trust"];
@@ -423,6 +425,15 @@ impl Flock {
     fn file(path: &Path) -> fs::File {
         let mut options = fs::OpenOptions::new();
         options.create(true).truncate(false).write(true).read(true);
-        options.open(path).unwrap_or_else(|error| panic!("cannot open {}: {error}", path.display()))
+        let file =
+            options.open(path).unwrap_or_else(|error| panic!("cannot open {}: {error}", path.display()));
+        open_to_all(path);
+        file
     }
+}
+
+/// Lets the server's user read a file, whatever the developer's umask says.
+/// Somebody else's file is as its owner made it.
+fn open_to_all(path: &Path) {
+    let _ = fs::set_permissions(path, fs::Permissions::from_mode(0o644));
 }

@@ -91,8 +91,8 @@ impl Bench {
     }
 
     /// Opens the journal with settings.
-    pub fn journal_with(&self, settings: journal::Settings) -> Journal {
-        let settings = journal::Settings { reserve_bytes: 1 << 16, ..settings };
+    pub fn journal_with(&self, mut settings: journal::Settings) -> Journal {
+        settings.reserve_bytes = 1 << 16;
         Journal::open(&self.state().join("journal"), settings).unwrap().0
     }
 

@@ -181,7 +181,7 @@ async fn rows_are_merged_in_the_database_as_in_memory() {
                             // Each key has its own pattern of nulls.
                             let mut values: Vec<_> = Vec::new();
                             for (at, column) in table.columns.iter().enumerate() {
-                                let is_null = (u32::from(key) >> (usize::from(which) + at) % 3) & 1 == 0;
+                                let is_null = (u32::from(key) >> ((usize::from(which) + at) % 3)) & 1 == 0;
                                 values.push(match (at < table.key, is_null) {
                                     (true, _) => match column.kind {
                                         Type::Int => Value::Int(i64::from(key)),

@@ -98,68 +98,80 @@ impl Bench {
 
     /// Every frame of the ledger.
     pub async fn frames(&self) -> Vec<Known> {
-        let statement = "SELECT stream_id, seq, raw FROM frames ORDER BY stream_id, seq";
-        match self.reader().await {
-            Reader::Postgres(mut connection) => {
-                let rows = sqlx::query(statement).fetch_all(&mut *connection).await.unwrap();
-                rows.iter()
-                    .map(|row| Known { stream: row.get(0), seq: row.get(1), raw: row.get(2) })
-                    .collect()
-            }
-            Reader::Sqlite(mut connection) => {
-                let rows = sqlx::query(statement).fetch_all(&mut *connection).await.unwrap();
-                let id = |row: &sqlx::sqlite::SqliteRow| row.get::<String, _>(0).parse().unwrap();
-                rows.iter().map(|row| Known { stream: id(row), seq: row.get(1), raw: row.get(2) }).collect()
-            }
-        }
+        frames(&self.settings()).await
     }
 
     /// The one number that a statement asks for.
     pub async fn number(&self, statement: &str) -> i64 {
-        let statement = AssertSqlSafe(statement.to_owned());
-        match self.reader().await {
-            Reader::Postgres(mut connection) => {
-                sqlx::query_scalar(statement).fetch_one(&mut *connection).await.unwrap()
-            }
-            Reader::Sqlite(mut connection) => {
-                sqlx::query_scalar(statement).fetch_one(&mut *connection).await.unwrap()
-            }
-        }
+        number(&self.settings(), statement).await
     }
 
     /// Every derived row, as text that is the same for both databases.
     pub async fn derived(&self) -> Vec<String> {
-        let mut all = Vec::new();
-        for table in TABLES {
-            // Named anew, as ORDER BY would take the text for the column.
-            let columns = table.columns.iter().enumerate();
-            let columns: Vec<_> =
-                columns.map(|(at, column)| format!("CAST({} AS TEXT) AS c{at}", column.name)).collect();
-            let keys: Vec<_> = table.columns[..table.key].iter().map(|column| column.name).collect();
-            let (columns, keys) = (columns.join(", "), keys.join(", "));
-            let statement = AssertSqlSafe(format!("SELECT {columns} FROM {} ORDER BY {keys}", table.name));
-            let rows: Vec<Vec<Option<String>>> = match self.reader().await {
-                Reader::Postgres(mut connection) => {
-                    let rows = sqlx::query(statement).fetch_all(&mut *connection).await.unwrap();
-                    rows.iter().map(|row| (0..table.columns.len()).map(|at| row.get(at)).collect()).collect()
-                }
-                Reader::Sqlite(mut connection) => {
-                    let rows = sqlx::query(statement).fetch_all(&mut *connection).await.unwrap();
-                    rows.iter().map(|row| (0..table.columns.len()).map(|at| row.get(at)).collect()).collect()
-                }
-            };
-            for row in rows {
-                let values =
-                    row.into_iter().zip(table.columns).map(|(value, column)| alike(value, column.kind));
-                all.push(format!("{} {}", table.name, values.collect::<Vec<_>>().join(" | ")));
-            }
-        }
-        all
+        derived(&self.settings()).await
     }
+}
 
-    async fn reader(&self) -> Reader {
-        Reader::open(&self.settings()).await.expect("the ledger must answer")
+async fn reader(settings: &Settings) -> Reader {
+    Reader::open(settings).await.expect("the ledger must answer")
+}
+
+/// Every frame of the ledger.
+pub async fn frames(settings: &Settings) -> Vec<Known> {
+    let statement = "SELECT stream_id, seq, raw FROM frames ORDER BY stream_id, seq";
+    match reader(settings).await {
+        Reader::Postgres(mut connection) => {
+            let rows = sqlx::query(statement).fetch_all(&mut *connection).await.unwrap();
+            rows.iter().map(|row| Known { stream: row.get(0), seq: row.get(1), raw: row.get(2) }).collect()
+        }
+        Reader::Sqlite(mut connection) => {
+            let rows = sqlx::query(statement).fetch_all(&mut *connection).await.unwrap();
+            let id = |row: &sqlx::sqlite::SqliteRow| row.get::<String, _>(0).parse().unwrap();
+            rows.iter().map(|row| Known { stream: id(row), seq: row.get(1), raw: row.get(2) }).collect()
+        }
     }
+}
+
+/// The one number that a statement asks for.
+pub async fn number(settings: &Settings, statement: &str) -> i64 {
+    let statement = AssertSqlSafe(statement.to_owned());
+    match reader(settings).await {
+        Reader::Postgres(mut connection) => {
+            sqlx::query_scalar(statement).fetch_one(&mut *connection).await.unwrap()
+        }
+        Reader::Sqlite(mut connection) => {
+            sqlx::query_scalar(statement).fetch_one(&mut *connection).await.unwrap()
+        }
+    }
+}
+
+/// Every derived row, as text that is the same for both databases.
+pub async fn derived(settings: &Settings) -> Vec<String> {
+    let mut all = Vec::new();
+    for table in TABLES {
+        // Named anew, as ORDER BY would take the text for the column.
+        let columns = table.columns.iter().enumerate();
+        let columns: Vec<_> =
+            columns.map(|(at, column)| format!("CAST({} AS TEXT) AS c{at}", column.name)).collect();
+        let keys: Vec<_> = table.columns[..table.key].iter().map(|column| column.name).collect();
+        let (columns, keys) = (columns.join(", "), keys.join(", "));
+        let statement = AssertSqlSafe(format!("SELECT {columns} FROM {} ORDER BY {keys}", table.name));
+        let rows: Vec<Vec<Option<String>>> = match reader(settings).await {
+            Reader::Postgres(mut connection) => {
+                let rows = sqlx::query(statement).fetch_all(&mut *connection).await.unwrap();
+                rows.iter().map(|row| (0..table.columns.len()).map(|at| row.get(at)).collect()).collect()
+            }
+            Reader::Sqlite(mut connection) => {
+                let rows = sqlx::query(statement).fetch_all(&mut *connection).await.unwrap();
+                rows.iter().map(|row| (0..table.columns.len()).map(|at| row.get(at)).collect()).collect()
+            }
+        };
+        for row in rows {
+            let values = row.into_iter().zip(table.columns).map(|(value, column)| alike(value, column.kind));
+            all.push(format!("{} {}", table.name, values.collect::<Vec<_>>().join(" | ")));
+        }
+    }
+    all
 }
 
 /// A value as both databases would write it.
@@ -225,7 +237,7 @@ pub async fn down_because(ledger: &Ledger, words: &str) -> String {
 /// What opening a ledger fails with.
 pub async fn refused(settings: Settings, journal: &Journal) -> LedgerError {
     let opened = Ledger::open(settings, journal.clone(), &Tasks::default()).await;
-    opened.err().expect("the ledger must not open")
+    opened.expect_err("the ledger must not open")
 }
 
 /// A new stream of a kind.

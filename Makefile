@@ -49,10 +49,13 @@ deny:
 bench: ## Measure the conductor against the same agent spawned directly
 	$(CARGO) run --release --package conductor-tests --bin bench
 
-# One green run proves little about races: this runs every test again and again
+# One green run proves little about races: this kills the service, its agents and
+# its database hundreds of times under load, then runs every test again and again,
 # and stops at the first failure.
+KILLS ?= 200
 ROUNDS ?= 10
-soak: build ## Run every test ROUNDS times (default 10), stop at the first failure
+soak: build ## Kill everything KILLS times (default 200), run every test ROUNDS times (default 10)
+	CRASH_KILLS=$(KILLS) $(CARGO) test --package conductor-tests --test crash
 	@for round in $$(seq $(ROUNDS)); do \
 		echo "make soak: round $$round of $(ROUNDS)"; \
 		$(MAKE) --no-print-directory test || exit 1; \

@@ -14,7 +14,10 @@ use conductor::{
     record::Origin,
 };
 
-use crate::harness::{Builder, Service};
+use crate::{
+    harness::{Builder, Service},
+    shipping::{Known, sorted},
+};
 
 /// Builds the library, once for all tests.
 fn library() -> PathBuf {
@@ -89,4 +92,18 @@ pub fn texts(records: &[Record], origin: Origin) -> Vec<String> {
         record.lines().map(|line| String::from_utf8_lossy(line).into_owned()).collect::<Vec<_>>()
     })
     .collect()
+}
+
+/// Everything in the journal of a stopped service, as the ledger should have it.
+pub fn journaled(service: &Service) -> Vec<Known> {
+    let records = journal(service);
+    let known = records.iter().flat_map(|record| {
+        let first = record.first_seq;
+        record.lines().enumerate().map(move |(at, line)| Known {
+            stream: record.stream.id,
+            seq: i64::try_from(first).unwrap() + at as i64,
+            raw: line.to_vec(),
+        })
+    });
+    sorted(known.collect())
 }

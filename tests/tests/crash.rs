@@ -1,8 +1,8 @@
-//! Crashes under load (rows C1 and C7, goal G1): the service or its agents are
-//! killed at random times while many sessions stream. The fake agents' own
+//! Crashes under load (rows C1, D3 and D4, goal G1): the service, its agents or its
+//! database are killed at random times while many sessions stream. The fake agents' own
 //! ledgers are the oracle: whatever was passed on, in either direction, is
 //! recorded, once and in order; of what an agent said only an end is missing,
-//! which nobody has seen.
+//! which nobody has seen; and the database has exactly what the journal has.
 //!
 //! `CRASH_KILLS` and `CRASH_SEED` make a longer or another run; `make soak` has
 //! hundreds.
@@ -21,6 +21,7 @@ use std::{
 
 use conductor::{
     journal::Record,
+    ledger::Settings,
     record::{Origin, StreamKind},
 };
 use conductor_tests::{
@@ -28,12 +29,15 @@ use conductor_tests::{
     editor::Editor,
     harness::{Service, service},
     ledger::{Entry, Kind},
+    postgres::Postgres,
+    shipping,
 };
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
 use serde_json::{Value, json};
+use tokio::runtime::Runtime;
 use uuid::Uuid;
 
 const EDITORS: usize = 8;
@@ -71,7 +75,7 @@ fn work(mut editor: Editor, session: &str, over: &AtomicBool) -> Vec<Value> {
 type Seen = BTreeMap<Uuid, Vec<Value>>;
 
 /// Sessions under load until something is killed.
-fn round(service: &mut Service, dice: &mut Dice) -> Seen {
+fn round(service: &mut Service, postgres: Option<&Postgres>, dice: &mut Dice) -> Seen {
     let over = Arc::new(AtomicBool::new(false));
     let mut editors = Vec::new();
     for _ in 0..EDITORS {
@@ -85,7 +89,12 @@ fn round(service: &mut Service, dice: &mut Dice) -> Seen {
     while Instant::now() < moment {
         thread::yield_now();
     }
-    if dice.roll(3) == 0 {
+    let victim = dice.roll(4);
+    if let Some(postgres) = postgres.filter(|_| victim == 0) {
+        postgres.kill();
+        over.store(true, Ordering::Relaxed);
+        postgres.start();
+    } else if victim == 1 {
         let agents = service.agents_alive();
         let victim = agents[dice.roll(agents.len() as u64) as usize];
         kill(Pid::from_raw(victim.cast_signed()), Signal::SIGKILL).unwrap();
@@ -174,18 +183,49 @@ fn check(records: &[Record], seen: &Seen, agents: &[Entry]) -> usize {
     compared
 }
 
-#[test]
-fn c01_killed_at_random_times_nothing_that_was_passed_on_is_lost() {
-    let kills = number("CRASH_KILLS", 8);
+/// Kills until enough, then holds everything against everything.
+fn crash(mut service: Service, settings: &Settings, postgres: Option<&Postgres>) {
+    let kills = number("CRASH_KILLS", 6);
     let seed = number("CRASH_SEED", 20_261_116);
     let mut dice = Dice(seed | 1);
-    let mut service = service(&json!({})).start();
     let mut seen = Seen::new();
     for _ in 0..kills {
-        seen.extend(round(&mut service, &mut dice));
+        seen.extend(round(&mut service, postgres, &mut dice));
     }
+    // The ledger has all of it soon after; a start that ends at once flushes.
     service.term();
+    let expected = disk::journaled(&service);
+    let runtime = Runtime::new().unwrap();
+    let mut stored = runtime.block_on(shipping::frames(settings));
+    if stored.len() < expected.len() {
+        service.start_again();
+        service.term();
+        stored = runtime.block_on(shipping::frames(settings));
+    }
+    // That start may have added words of its own.
+    let stored: BTreeMap<_, _> = stored.into_iter().map(|k| ((k.stream, k.seq), k.raw)).collect();
+    for known in &expected {
+        let raw = stored.get(&(known.stream, known.seq));
+        assert_eq!(raw, Some(&known.raw), "frame {} of {}", known.seq, known.stream);
+    }
+    assert_eq!(runtime.block_on(shipping::number(settings, "SELECT count(*) FROM frame_conflicts")), 0);
     let records = disk::journal(&service);
     let compared = check(&records, &seen, &service.ledger("fake"));
     assert!(compared > 1000, "only {compared} frames were compared; the load was no load");
+}
+
+#[test]
+fn c01_killed_at_random_times_nothing_that_was_passed_on_is_lost() {
+    let service = service(&json!({})).start();
+    let settings = Settings::embedded(&service.state());
+    crash(service, &settings, None);
+}
+
+#[test]
+fn c01_with_postgres_killed_too_nothing_is_lost_or_doubled() {
+    let database = Runtime::new().unwrap().block_on(Postgres::start_private().database());
+    let service = service(&json!({})).set("ledger.url", database.url()).start();
+    let mut settings = Settings::embedded(&service.state());
+    settings.url = database.url().parse().unwrap();
+    crash(service, &settings, Some(database.server()));
 }

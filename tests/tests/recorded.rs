@@ -35,20 +35,6 @@ fn settings(service: &Service, database: Option<&Database>) -> Settings {
     settings
 }
 
-/// Everything in the journal of a stopped service, as the ledger should have it.
-fn journaled(service: &Service) -> Vec<Known> {
-    let records = disk::journal(service);
-    let known = records.iter().flat_map(|record| {
-        let first = record.first_seq;
-        record.lines().enumerate().map(move |(at, line)| Known {
-            stream: record.stream.id,
-            seq: i64::try_from(first).unwrap() + at as i64,
-            raw: line.to_vec(),
-        })
-    });
-    shipping::sorted(known.collect())
-}
-
 /// A conversation with something of everything.
 fn talk(editor: &mut Editor, session: &str) {
     let id = editor.prompt_do(session, &json!([{ "update": { "n": 5 } }, permission(), { "update": {} }]));
@@ -74,7 +60,7 @@ fn what_was_said_is_in_the_ledger(database: Option<&Database>, mut service: Serv
     drop(editor);
     service.term();
     let settings = settings(&service, database);
-    let expected = journaled(&service);
+    let expected = disk::journaled(&service);
     let stored = shipping::sorted(runtime.block_on(shipping::frames(&settings)));
     assert_eq!(stored.len(), expected.len());
     assert_eq!(stored, expected, "the ledger has what the journal has");
@@ -140,7 +126,7 @@ fn d01_durable_works_without_postgres_and_catches_up() {
     drop(editor);
     service.term();
     let stored = Runtime::new().unwrap().block_on(shipping::frames(&settings(&service, Some(&database))));
-    assert_eq!(shipping::sorted(stored), journaled(&service));
+    assert_eq!(shipping::sorted(stored), disk::journaled(&service));
 }
 
 #[test]

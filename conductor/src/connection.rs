@@ -33,6 +33,7 @@ use crate::{
     cwd_map::CwdMap,
     frame::{Fault, Frame, Kind, Method, Run},
     identity::Caller,
+    ledger::history::History,
     pending::WireId,
     pool::Pool,
     queue::{self, NotSent},
@@ -67,6 +68,8 @@ pub struct Hub {
     pub pool: Pool,
     /// The sessions.
     pub router: Router,
+    /// What sessions did.
+    pub history: History,
     /// Where tasks run.
     pub tasks: Tasks,
     /// The configuration as it is now.

@@ -22,6 +22,11 @@ pub enum Role {
 }
 
 impl Caller {
+    /// Whether the caller may do everything.
+    pub fn is_admin(&self) -> bool {
+        self.roles.contains(&Role::Admin)
+    }
+
     /// The caller behind the local token: whoever can read that file is the
     /// user the service runs as.
     pub fn local() -> Self {

@@ -110,6 +110,12 @@ impl Router {
         }
     }
 
+    /// Ends a session, whoever has it open. Whether there is one that the
+    /// caller may close; one that is not open is closed already.
+    pub fn close(&self, id: Uuid, caller: &Caller) -> bool {
+        self.lock().get(&id).is_some_and(|entry| entry.owner == caller.user || caller.is_admin())
+    }
+
     /// Notes what the agent calls the session.
     pub fn titled(&self, id: Uuid, title: Option<String>) {
         if let Some(entry) = self.lock().get_mut(&id) {

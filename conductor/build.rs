@@ -6,7 +6,7 @@ use prost::Message as _;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let root = PathBuf::from("../proto");
-    let files = ["conductor/v1/acp.proto", "conductor/v1/agents.proto"];
+    let files = ["acp", "agents", "history", "sessions"].map(|name| format!("conductor/v1/{name}.proto"));
     println!("cargo::rerun-if-changed=../proto");
     // sqlx compiles the migrations in, but does not notice a new file.
     println!("cargo::rerun-if-changed=../migrations");

@@ -1,12 +1,16 @@
 //! The command line: every sub-command, flag and help text in one place, as
 //! data, so that nothing but parsing happens before a sub-command starts.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    time::{Duration, SystemTime},
+};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-use crate::config::GivenUrl;
+use crate::{clock, config::GivenUrl};
 
 /// The top level.
 #[derive(Debug, Parser)]
@@ -46,6 +50,10 @@ pub enum Command {
     Prompt(PromptArgs),
     /// Show the agents and their processes, or restart one
     Agents(AgentsArgs),
+    /// List sessions, show what one did, export its record, close it
+    Sessions(Box<SessionsArgs>),
+    /// Ask the ledger in SQL, see how it does, rebuild it, import into it
+    Ledger(LedgerArgs),
     /// The built-in scripted agent, which needs no model (ACP on stdin and stdout)
     DemoAgent,
     /// Check the configuration, the state directory, the agents and the system
@@ -205,6 +213,194 @@ pub enum AgentsAction {
         /// Print JSON, for machines
         #[arg(long)]
         json: bool,
+    },
+}
+
+/// What to do with sessions.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct SessionsArgs {
+    /// Something else than listing.
+    #[command(subcommand)]
+    pub action: Option<SessionsAction>,
+    /// How to list.
+    #[command(flatten)]
+    pub list: ListSessionsArgs,
+}
+
+/// What can be done with sessions.
+#[derive(Debug, Subcommand)]
+pub enum SessionsAction {
+    /// List sessions, newest first (the default)
+    Ls(ListSessionsArgs),
+    /// Show what a session did: prompts, answers, tool calls, changes, costs
+    Show(ShowSessionArgs),
+    /// Print a session's record: every frame, or a document for people
+    #[command(
+        after_help = "jsonl is lossless: one object per frame with seq, at_us, origin, destination, outgoing_id,\n\
+        and raw, the frame's bytes as text; raw_base64 stands in its place for bytes that are no UTF-8."
+    )]
+    Export(ExportSessionArgs),
+    /// End a session, whoever has it open
+    Close(CloseSessionArgs),
+}
+
+/// Where the record is read.
+#[derive(Debug, Clone, Args)]
+pub struct HistoryArgs {
+    /// Where the service is.
+    #[command(flatten)]
+    pub endpoint: EndpointArgs,
+    /// Read this ledger itself, as postgres://USER@HOST/DATABASE or sqlite:/FILE
+    /// [default: ask the service; if none runs, read its ledger]
+    #[arg(long, value_name = "URL", conflicts_with = "endpoint")]
+    pub database_url: Option<GivenUrl>,
+    /// Configuration file that names the ledger [default: the one that `serve`
+    /// would use]
+    #[arg(long, value_name = "FILE", env = "CONDUCTOR_CONFIG")]
+    pub config: Option<PathBuf>,
+}
+
+/// Which sessions to list, and how.
+#[derive(Debug, Args)]
+pub struct ListSessionsArgs {
+    /// Where the record is.
+    #[command(flatten)]
+    pub history: HistoryArgs,
+    /// Only those of this user
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+    /// Only those with this agent
+    #[arg(long, value_name = "NAME")]
+    pub agent: Option<String>,
+    /// Only those that used a model with this in its name
+    #[arg(long, value_name = "TEXT")]
+    pub model: Option<String>,
+    /// Only those in which something happened since: 30m, 2h, 7d, or a date as
+    /// 2026-11-16 or 2026-11-16T12:00:00Z
+    #[arg(long, value_name = "WHEN", value_parser = clock::parse_since)]
+    pub since: Option<SystemTime>,
+    /// Only those with this in the title, a prompt or a message
+    #[arg(long, value_name = "TEXT")]
+    pub text: Option<String>,
+    /// Only those that touched this file, or a file beneath this directory; not
+    /// from / on, it is the end of a path
+    #[arg(long, value_name = "PATH")]
+    pub path: Option<String>,
+    /// At most so many
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
+    pub limit: u32,
+    /// Print JSON, for machines
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which session to show.
+#[derive(Debug, Args)]
+pub struct ShowSessionArgs {
+    /// The session's id, its beginning if there is only one such, or `last`
+    pub id: String,
+    /// Where the record is.
+    #[command(flatten)]
+    pub history: HistoryArgs,
+    /// Print JSON, for machines
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which session to export.
+#[derive(Debug, Args)]
+pub struct ExportSessionArgs {
+    /// The session's id, its beginning if there is only one such, or `last`
+    pub id: String,
+    /// Where the record is.
+    #[command(flatten)]
+    pub history: HistoryArgs,
+    /// The form
+    #[arg(long, value_enum, default_value_t = ExportFormat::Jsonl)]
+    pub format: ExportFormat,
+}
+
+/// Forms of a session's record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ExportFormat {
+    /// Every frame, byte for byte
+    Jsonl,
+    /// What happened, for people
+    Markdown,
+}
+
+/// Which session to close.
+#[derive(Debug, Args)]
+pub struct CloseSessionArgs {
+    /// The session's id, its beginning if there is only one such, or `last`
+    pub id: String,
+    /// Where the service is.
+    #[command(flatten)]
+    pub endpoint: EndpointArgs,
+    /// Print JSON, for machines
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What to do with the ledger.
+#[derive(Debug, Args)]
+pub struct LedgerArgs {
+    /// Where it is.
+    #[command(flatten)]
+    pub place: LedgerPlaceArgs,
+    /// What to do.
+    #[command(subcommand)]
+    pub action: LedgerAction,
+}
+
+/// Where the ledger is.
+#[derive(Debug, Args)]
+pub struct LedgerPlaceArgs {
+    /// The ledger, as postgres://USER@HOST/DATABASE or sqlite:/FILE [default: as
+    /// the configuration says]
+    #[arg(long, global = true, value_name = "URL", env = "CONDUCTOR_DATABASE_URL", hide_env_values = true)]
+    pub database_url: Option<GivenUrl>,
+    /// Configuration file [default: the one that `serve` would use]
+    #[arg(long, global = true, value_name = "FILE", env = "CONDUCTOR_CONFIG")]
+    pub config: Option<PathBuf>,
+}
+
+/// What can be done with the ledger.
+#[derive(Debug, Subcommand)]
+pub enum LedgerAction {
+    /// Ask a question in SQL; nothing can be changed
+    #[command(
+        after_help = "For example:  conductor ledger sql \"SELECT * FROM file_heat ORDER BY touches DESC LIMIT 10\"\n\
+        README, \"Audit with SQL\", has the tables and views.\n\
+        Exit codes: 0 answered, 1 not, 2 command line."
+    )]
+    Sql {
+        /// One statement; `-` reads it from stdin
+        statement: String,
+        /// Print one JSON object per row
+        #[arg(long, conflicts_with = "csv")]
+        json: bool,
+        /// Print CSV (RFC 4180) with a header; NULL is an empty field, an empty
+        /// text is ""
+        #[arg(long)]
+        csv: bool,
+        /// Give up after this time: 500ms, 30s, 5m
+        #[arg(long, value_name = "TIME", default_value = "60s", value_parser = clock::parse_duration)]
+        timeout: Duration,
+    },
+    /// Show where it is, how large it is and what has been carried over
+    Status {
+        /// Print JSON, for machines
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make the derived tables anew from the frames
+    Rebuild,
+    /// Carry the frames of another ledger, a SQLite file, over into this one
+    Import {
+        /// The file
+        file: PathBuf,
     },
 }
 

@@ -14,10 +14,10 @@ use tonic::{
 
 use crate::{
     cli::{ChoiceArgs, EndpointArgs, Global},
-    grpc::{CONNECTION_WINDOW, HTTP2_FRAME, MAX_MESSAGE, STREAM_WINDOW},
+    grpc::{CONNECTION_WINDOW, HTTP2_FRAME, MAX_HISTORY_MESSAGE, MAX_MESSAGE, STREAM_WINDOW},
     proto::{
         ConnectRequest, ConnectResponse, Hello, acp_client::AcpClient, agents_client::AgentsClient,
-        connect_request, connect_response,
+        connect_request, connect_response, history_client::HistoryClient, sessions_client::SessionsClient,
     },
     state::{StateDir, StateError, Token},
 };
@@ -134,6 +134,16 @@ impl Client {
     /// The service's agents.
     pub fn agents(&self) -> AgentsClient<Authorized> {
         AgentsClient::new(self.channel.clone())
+    }
+
+    /// What sessions did.
+    pub fn history(&self) -> HistoryClient<Authorized> {
+        HistoryClient::new(self.channel.clone()).max_decoding_message_size(MAX_HISTORY_MESSAGE)
+    }
+
+    /// The sessions that are open.
+    pub fn sessions(&self) -> SessionsClient<Authorized> {
+        SessionsClient::new(self.channel.clone())
     }
 
     /// Turns a refused call into words.

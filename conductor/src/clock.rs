@@ -32,7 +32,72 @@ pub fn age(age: Duration) -> String {
     }
 }
 
+/// A moment as `2026-11-16T12:00:00Z`, from microseconds since 1970.
+pub fn rfc3339_us(at_us: i64) -> String {
+    let since = Duration::from_micros(u64::try_from(at_us).unwrap_or_default());
+    rfc3339(UNIX_EPOCH + since).unwrap_or_default()
+}
+
+/// A duration as people write it: `500ms`, `30s`, `5m`, `2h`, `7d`, `1w`.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let unit = match &text[digits..] {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        "w" => 7 * 86_400_000,
+        _ => 0,
+    };
+    let number = text[..digits].parse::<u64>().ok().filter(|_| unit > 0);
+    number
+        .and_then(|number| number.checked_mul(unit))
+        .map(Duration::from_millis)
+        .ok_or_else(|| "write it as 500ms, 30s, 5m, 2h, 7d or 1w".to_owned())
+}
+
+/// A moment in the past: how long ago, or a date, or a date with a time, in
+/// UTC.
+pub fn parse_since(text: &str) -> Result<SystemTime, String> {
+    let wrong = || "write it as 30m, 2h, 7d, 2026-11-16 or 2026-11-16T12:00:00Z".to_owned();
+    if let Ok(ago) = parse_duration(text) {
+        return Ok(SystemTime::now().checked_sub(ago).filter(|at| *at > UNIX_EPOCH).unwrap_or(UNIX_EPOCH));
+    }
+    let (date, time) = text.split_once(['T', ' ']).unwrap_or((text, "00:00:00"));
+    let numbers = |text: &str, mark: char| {
+        text.split(mark).map(|part| part.parse::<u64>().ok()).collect::<Option<Vec<_>>>()
+    };
+    let (date, time) = (numbers(date, '-'), numbers(time.trim_end_matches('Z'), ':'));
+    let (Some([year, month, day]), Some([hour, minute, rest @ ..])) = (date.as_deref(), time.as_deref())
+    else {
+        return Err(wrong());
+    };
+    let second = match rest {
+        [] => 0,
+        [second] => *second,
+        _ => return Err(wrong()),
+    };
+    let fits = (1970..10_000).contains(year) && (1..=12).contains(month) && (1..=31).contains(day);
+    if !fits || *hour > 23 || *minute > 59 || second > 59 {
+        return Err(wrong());
+    }
+    // The same count of days as above, the other way round.
+    let (year, month) = if *month > 2 { (*year, month - 3) } else { (year - 1, month + 9) };
+    let (era, year_of_era) = (year / 400, year % 400);
+    let day_of_year = (153 * month + 2) / 5 + day - 1;
+    let days =
+        era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468;
+    let moment = UNIX_EPOCH + Duration::from_secs(days * 86_400 + hour * 3600 + minute * 60 + second);
+    // Two months have no 31st day, and February fewer.
+    match rfc3339(moment) {
+        Some(back) if back.starts_with(text.split(['T', ' ']).next().unwrap_or_default()) => Ok(moment),
+        _ => Err(wrong()),
+    }
+}
+
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 mod tests {
     use super::*;
 
@@ -46,5 +111,28 @@ mod tests {
         assert_eq!(rfc3339(UNIX_EPOCH - Duration::from_secs(1)), None);
         assert_eq!(age(Duration::from_secs(59)), "59s");
         assert_eq!(age(Duration::from_secs(7300)), "2h");
+    }
+
+    #[test]
+    fn reads_durations_and_moments() {
+        assert_eq!(parse_duration("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(parse_duration("2w"), Ok(Duration::from_secs(14 * 86_400)));
+        for wrong in ["", "5", "m", "-5m", "5 m", "1.5h", "99999999999999999999d", "9999999999999999999w"] {
+            assert!(parse_duration(wrong).is_err(), "{wrong}");
+        }
+        for text in ["1970-01-01", "2000-02-29", "2026-11-16", "2100-02-28", "2024-12-31"] {
+            let there = parse_since(text).unwrap();
+            assert_eq!(rfc3339(there).unwrap(), format!("{text}T00:00:00Z"));
+        }
+        assert_eq!(rfc3339(parse_since("2026-11-16T12:34:56Z").unwrap()).unwrap(), "2026-11-16T12:34:56Z");
+        assert_eq!(rfc3339(parse_since("2026-11-16 12:34").unwrap()).unwrap(), "2026-11-16T12:34:00Z");
+        let ago = SystemTime::now().duration_since(parse_since("2h").unwrap()).unwrap();
+        // Clocks are set now and then.
+        assert!((7140..7260).contains(&ago.as_secs()), "{ago:?}");
+        for wrong in
+            ["2026-02-30", "2026-13-01", "2026-1-1", "yesterday", "2026-11-16T25:00", "2026-11-16T1:2:3:4"]
+        {
+            assert!(parse_since(wrong).is_err(), "{wrong}");
+        }
     }
 }

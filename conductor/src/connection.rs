@@ -34,7 +34,7 @@ use crate::{
     frame::{Fault, Frame, Kind, Method, Run},
     identity::Caller,
     journal::{Class, Journal},
-    ledger::Ledger,
+    ledger::{Ledger, history::History},
     pending::WireId,
     pool::Pool,
     queue::{self, NotSent},
@@ -75,6 +75,8 @@ pub struct Hub {
     pub journal: Journal,
     /// Where it goes from there.
     pub ledger: Ledger,
+    /// What sessions did.
+    pub history: History,
     /// Where tasks run.
     pub tasks: Tasks,
     /// The configuration as it is now.

@@ -1,8 +1,11 @@
 //! gRPC: proto ↔ our types, our ends → `Status`. No decisions are made here.
 
 mod agents;
+mod convert;
+mod history;
 mod incoming;
 mod layers;
+mod sessions;
 mod tunnel;
 
 use std::{sync::Arc, time::Duration};
@@ -16,13 +19,20 @@ use crate::{
     agent::stdio::READ_BYTES,
     connection::Hub,
     frame::MAX_FRAME,
-    proto::{self, acp_server::AcpServer, agents_server::AgentsServer},
+    proto::{
+        self, acp_server::AcpServer, agents_server::AgentsServer, history_server::HistoryServer,
+        sessions_server::SessionsServer,
+    },
     state::Token,
 };
 
 /// The largest message: the largest frame, what the same read brings behind
 /// it, and room for our session ids, which may be longer than the agent's.
 pub const MAX_MESSAGE: usize = MAX_FRAME + 4 * READ_BYTES;
+
+/// The largest message of the history: a tool call holds the input and the
+/// output of a tool, and each may have filled a frame.
+pub const MAX_HISTORY_MESSAGE: usize = 3 * MAX_MESSAGE;
 
 /// Streams one client connection may have open.
 const MAX_STREAMS: u32 = 128;
@@ -60,6 +70,8 @@ pub async fn serve(
     let (health, health_service) = tonic_health::server::health_reporter();
     health.set_serving::<AcpServer<tunnel::Tunnel>>().await;
     health.set_serving::<AgentsServer<agents::AgentsService>>().await;
+    health.set_serving::<HistoryServer<history::HistoryService>>().await;
+    health.set_serving::<SessionsServer<sessions::SessionsService>>().await;
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
@@ -81,8 +93,16 @@ pub async fn serve(
     let tunnel = AcpServer::new(tunnel::Tunnel::new(hub.clone()))
         .max_decoding_message_size(MAX_MESSAGE)
         .max_encoding_message_size(MAX_MESSAGE);
-    let agents = AgentsServer::new(agents::AgentsService::new(hub));
-    let mut routes = server.add_service(tunnel).add_service(agents).add_service(health_service);
+    let agents = AgentsServer::new(agents::AgentsService::new(hub.clone()));
+    let history = HistoryServer::new(history::HistoryService::new(hub.clone()))
+        .max_encoding_message_size(MAX_HISTORY_MESSAGE);
+    let sessions = SessionsServer::new(sessions::SessionsService::new(hub));
+    let mut routes = server
+        .add_service(tunnel)
+        .add_service(agents)
+        .add_service(history)
+        .add_service(sessions)
+        .add_service(health_service);
     match reflection {
         Ok(reflection) => routes = routes.add_service(reflection),
         Err(error) => tracing::warn!(%error, "reflection is not available"),

@@ -37,6 +37,11 @@ pub mod sink; // a batch in one transaction, whichever database it is
 pub mod states; // the projection's state of each stream
 pub mod shipper; // from the journal into the database, whatever happens to it
 pub mod reader; // a connection for questions
+pub mod cell; // a value as a question gets it
+pub mod question; // our own questions, one text for both databases
+pub mod sql; // a person's question, as it was typed
+pub mod history; // sessions, what they did, their frames
+pub mod overview; // how large it is
 pub mod rebuild; // derived tables anew; another ledger's frames
 
 /// At start the database is waited for so long, to find out whether it can be

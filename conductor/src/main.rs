@@ -28,6 +28,8 @@ fn main() -> ExitCode {
         Command::Connect(args) => bridge::run(&global, &args),
         Command::Prompt(args) => commands::prompt::run(&global, &args),
         Command::Agents(args) => commands::agents::run(&global, &args),
+        Command::Sessions(args) => commands::sessions::run(&global, &args),
+        Command::Ledger(args) => commands::ledger::run(&global, &args),
         Command::DemoAgent => demo::run(),
         Command::Doctor(args) => commands::doctor::run(&global, &args),
         Command::Completions { shell } => commands::pages::completions(shell),

@@ -25,7 +25,7 @@ use crate::{
     connection::Hub,
     grpc,
     journal::Journal,
-    ledger::{self, Ledger},
+    ledger::{self, Ledger, history::History},
     pool::Pool,
     router::Router,
     state::StateDir,
@@ -139,6 +139,7 @@ async fn serve(global: &Global, args: &ServeArgs, loaded: Loaded, shipping: &Han
     let hub = Hub {
         pool: pool.clone(),
         router: Router::default(),
+        history: History::new(ledger.settings().clone(), Some(journal.clone())),
         journal,
         ledger,
         tasks: tasks.clone(),

@@ -91,7 +91,11 @@ fn milliseconds(time: Duration) -> u64 {
 /// On one line, without characters that steer a terminal or reorder what it
 /// shows: JSON escapes the older ones only, and a reader gets the same string.
 fn line(event: &Value) -> String {
-    let text = event.to_string();
+    harmless(event.to_string())
+}
+
+/// JSON that says the same and harms no terminal.
+pub(super) fn harmless(text: String) -> String {
     let harmful = |c: char| matches!(c, '\u{7f}'..='\u{9f}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     if !text.contains(harmful) {
         return text;

@@ -5,7 +5,7 @@ use std::{
     borrow::Cow,
     ffi::OsString,
     io::{self, IsTerminal},
-    os::fd::AsFd as _,
+    os::fd::AsFd,
 };
 
 use nix::{
@@ -17,6 +17,9 @@ use nix::{
 
 /// The longest line a terminal hands over at once.
 const LINE_BYTES: usize = 4096;
+
+/// Columns of a terminal that does not tell.
+const USUAL_WIDTH: u16 = 80;
 
 /// Which decorations an output stream can take.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -62,6 +65,14 @@ impl Style {
             text.into()
         }
     }
+}
+
+/// How many columns the terminal has that a stream leads to; `None` if it leads
+/// somewhere else.
+pub(super) fn width(stream: &(impl IsTerminal + AsFd)) -> Option<usize> {
+    // Some do not know their own size.
+    let columns = || terminal_size::terminal_size_of(stream).map_or(USUAL_WIDTH, |(columns, _)| columns.0);
+    stream.is_terminal().then(|| usize::from(columns()))
 }
 
 /// Text of several lines from someone who may mean harm: newlines and tabs

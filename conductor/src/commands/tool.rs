@@ -171,6 +171,18 @@ fn detail(item: &Value, style: Style) -> String {
     }
 }
 
+/// What came of a call of the past: its changes, as its content had them, and
+/// its output, as the ledger has it.
+pub(super) fn outcome(diffs: &[Value], output: &Value, style: Style) -> String {
+    let changes: String = diffs.iter().map(|item| detail(item, style)).collect();
+    let content = output.as_array().filter(|items| items.iter().any(|item| item["type"].is_string()));
+    let output = match content {
+        Some(items) => items.iter().filter(|i| i["type"] != "diff").map(|i| detail(i, style)).collect(),
+        None => lines(&raw_output(output), style),
+    };
+    changes + &output
+}
+
 /// The output in what a tool gave back, where agents usually have it.
 fn raw_output(raw: &Value) -> String {
     if let Some(text) = raw.as_str() {

@@ -64,7 +64,7 @@ impl Usage {
 }
 
 /// A number with its thousands apart.
-fn count(number: u64) -> String {
+pub(super) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
     for (position, digit) in digits.chars().enumerate() {

@@ -133,12 +133,19 @@ struct Waiting {
     what: requests::What,
 }
 
+/// A session has every frame of its stream, whatever it says.
+fn counted(session: Fact, frame: &FrameView<'_>) -> Option<Fact> {
+    let is_session = frame.stream.kind == StreamKind::Session;
+    is_session.then(|| session.set("frames", 1i64).set("updated_us", frame.at_us))
+}
+
 /// Turns one frame into facts. Frames of one stream come in order.
 pub fn project(state: &mut State, frame: &FrameView<'_>) -> Projected {
     let peek = frame::peek(frame.raw);
     let (Ok(peek), Ok(text)) = (&peek, std::str::from_utf8(frame.raw)) else {
         let envelope = Envelope { kind: "opaque", binding: state.binding, ..Envelope::default() };
-        return Projected { facts: Vec::new(), envelope };
+        let session = Fact::new(SESSIONS, [frame.stream.id.into()]);
+        return Projected { facts: counted(session, frame).into_iter().collect(), envelope };
     };
     let is_note = frame.origin == Origin::Conductor && frame.to == Destination::Record;
     let mut step = Step {
@@ -161,9 +168,7 @@ pub fn project(state: &mut State, frame: &FrameView<'_>) -> Projected {
         }
     }
     let Step { session, mut facts, .. } = step;
-    if frame.stream.kind == StreamKind::Session {
-        facts.push(session.set("frames", 1i64).set("updated_us", frame.at_us));
-    }
+    facts.extend(counted(session, frame));
     let kind = match peek.kind {
         _ if is_note => "note",
         Kind::Request => "request",

@@ -1,7 +1,7 @@
 //! A connection for questions: it cannot change anything, and a question that
 //! takes too long is ended.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sqlx::{ConnectOptions as _, PgConnection, SqliteConnection};
 use tokio::time::timeout;
@@ -14,6 +14,12 @@ use super::{
 
 /// A connection may take so long.
 const CONNECT: Duration = Duration::from_secs(10);
+
+/// A file has no limit of its own. A connection to it lives for one question,
+/// which may take as long as in Postgres; SQLite looks at the clock after so
+/// many steps of its machine.
+const QUESTION: Duration = Duration::from_secs(30);
+const STEPS: i32 = 10_000;
 
 /// Read-only, and no question takes longer than half a minute.
 const LIMITS: &str =
@@ -39,7 +45,11 @@ impl Reader {
                     Ok(Self::Postgres(Box::new(connection)))
                 }
                 Place::Sqlite(file) => {
-                    let connection = sqlite::to_read(&file).connect().await.map_err(LedgerError::from)?;
+                    let mut connection = sqlite::to_read(&file).connect().await.map_err(LedgerError::from)?;
+                    let until = Instant::now() + QUESTION;
+                    let mut handle = connection.lock_handle().await?;
+                    handle.set_progress_handler(STEPS, move || Instant::now() < until);
+                    drop(handle);
                     Ok(Self::Sqlite(Box::new(connection)))
                 }
             }

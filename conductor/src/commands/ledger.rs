@@ -1,0 +1,174 @@
+//! `conductor ledger`: questions in SQL, how the ledger does, and the two
+//! things that take long: making the derived tables anew, and carrying an old
+//! ledger over. Needs no running service.
+
+mod output;
+mod status;
+
+use std::{
+    io::{IsTerminal as _, Read as _, Write as _, stdin, stdout},
+    path::Path,
+    process::ExitCode,
+    time::Duration,
+};
+
+use self::output::{Csv, JsonLines, TableOutput};
+use super::{progress::ProgressLine, terminal::clean};
+use crate::{
+    cli::{Global, LedgerAction, LedgerArgs},
+    config::{Config, GivenUrl},
+    ledger::{
+        self, Settings,
+        sql::{self, Stop},
+    },
+    state::StateDir,
+};
+
+/// Where the ledger is: by flag, by the environment, by the configuration.
+pub(super) fn settings(
+    global: &Global,
+    database_url: Option<&GivenUrl>,
+    config: Option<&Path>,
+) -> Result<Settings, String> {
+    let state = StateDir::resolve(global.state_dir.clone(), std::env::var_os).map_err(|e| e.to_string())?;
+    let given =
+        database_url.map(GivenUrl::check).transpose().map_err(|why| format!("--database-url: {why}"))?;
+    if let Some(url) = given.filter(|url| !url.is_empty()) {
+        // The configured password is for the configured database.
+        return Ok(Settings { url, ..Settings::embedded(state.path()) });
+    }
+    let loaded = Config::load(config, std::env::vars_os()).map_err(|error| error.to_string())?;
+    Ok(Settings::new(&loaded.config.ledger, state.path()))
+}
+
+/// Runs the command.
+pub fn run(global: &Global, args: &LedgerArgs) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            say(&format!("cannot start: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(act(global, args)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            say(&message);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[allow(clippy::print_stderr, reason = "this is a program's message to its user")]
+fn say(message: &str) {
+    eprintln!("conductor ledger: {}", clean(message));
+}
+
+async fn act(global: &Global, args: &LedgerArgs) -> Result<(), String> {
+    let settings = settings(global, args.place.database_url.as_ref(), args.place.config.as_deref())?;
+    match &args.action {
+        LedgerAction::Sql { statement, json, csv, timeout } => {
+            let statement = read(statement)?;
+            ask(&settings, &statement, *timeout, *json, *csv).await
+        }
+        LedgerAction::Status { json } => status::show(&settings, *json).await,
+        LedgerAction::Rebuild => rebuild(&settings).await,
+        LedgerAction::Import { file } => import(&settings, file).await,
+    }
+}
+
+fn read(statement: &str) -> Result<String, String> {
+    if statement != "-" {
+        return Ok(statement.to_owned());
+    }
+    let mut text = String::new();
+    let read = stdin().read_to_string(&mut text);
+    read.map_err(|error| format!("cannot read the statement from stdin: {error}"))?;
+    Ok(text)
+}
+
+async fn ask(
+    settings: &Settings,
+    statement: &str,
+    timeout: Duration,
+    json: bool,
+    csv: bool,
+) -> Result<(), String> {
+    exists(settings)?;
+    let out = std::io::BufWriter::new(stdout().lock());
+    let is_terminal = stdout().is_terminal();
+    let done = if json {
+        let mut output = JsonLines::new(out);
+        let asked = sql::ask(settings, statement, timeout, &mut output).await;
+        asked.and(output.finish())
+    } else if csv {
+        let mut output = Csv::new(out, is_terminal);
+        let asked = sql::ask(settings, statement, timeout, &mut output).await;
+        asked.and(output.finish())
+    } else {
+        let mut output = TableOutput::new(out, super::terminal::width(&stdout()));
+        let asked = sql::ask(settings, statement, timeout, &mut output).await;
+        // What came before a failure is shown; it may say why.
+        let shown = output.finish();
+        asked.and(shown)
+    };
+    match done {
+        // Whoever reads no more has seen enough.
+        Ok(()) | Err(Stop::Enough) => Ok(()),
+        Err(Stop::Refused(why)) => Err(why),
+        Err(Stop::Output(error)) => Err(format!("cannot write to stdout: {error}")),
+        Err(Stop::Ledger(error)) => Err(unreadable(settings, &error)),
+    }
+}
+
+/// SQLite would say no more than that it cannot open something.
+pub(super) fn exists(settings: &Settings) -> Result<(), String> {
+    match settings.place() {
+        Ok(ledger::settings::Place::Sqlite(file)) if !file.exists() => Err(format!(
+            "there is no ledger at {}; `conductor serve` makes it, or name another with --database-url",
+            file.display()
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Why a ledger cannot be read, with its name.
+pub(super) fn unreadable(settings: &Settings, error: &ledger::LedgerError) -> String {
+    format!("cannot read the ledger {}: {error}", settings.shown())
+}
+
+async fn rebuild(settings: &Settings) -> Result<(), String> {
+    exists(settings)?;
+    let mut line = ProgressLine::new("frames");
+    let done = ledger::rebuild(settings, |progress| line.tell(progress.done, progress.total)).await;
+    line.clear();
+    let frames = done
+        .map_err(|error| format!("the derived tables of {} stay as they were: {error}", settings.shown()))?;
+    print(&format!("made the derived tables of {} anew from {frames} frames\n", settings.shown()))
+}
+
+async fn import(settings: &Settings, file: &Path) -> Result<(), String> {
+    let mut line = ProgressLine::new("frames");
+    let done = ledger::import(settings, file, |progress| line.tell(progress.done, progress.total)).await;
+    line.clear();
+    let (from, to) = (file.display(), settings.shown());
+    let written = done.map_err(|error| {
+        format!("cannot carry {from} over to {to}: {error}; what is there stays, and it can be done again")
+    })?;
+    let conflicts = match written.conflicts {
+        0 => String::new(),
+        n => format!("; {n} have a number that another frame has, and are in frame_conflicts"),
+    };
+    print(&format!("{} frames of {from} are new in {to}{conflicts}\n", written.new))
+}
+
+/// Writes to stdout.
+fn print(text: &str) -> Result<(), String> {
+    let mut out = stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(format!("cannot write to stdout: {error}"))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,119 @@
+//! `conductor sessions`: which sessions there were, what one of them did, its
+//! record, and its end. The service is asked; if none runs, its ledger is read.
+
+mod dossier;
+mod export;
+mod list;
+mod markdown_document;
+mod show;
+mod source;
+
+use std::{
+    io::{self, Write as _, stdout},
+    process::ExitCode,
+};
+
+use serde_json::json;
+use tonic::Code;
+
+use self::source::Source;
+use super::terminal::clean;
+use crate::{
+    cli::{CloseSessionArgs, ExportFormat, Global, SessionsAction, SessionsArgs},
+    client::Client,
+    proto::CloseSessionRequest,
+};
+
+/// Runs the command.
+pub fn run(global: &Global, args: &SessionsArgs) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            say(&format!("cannot start: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(act(global, args)) {
+        Ok(()) | Err(Failure::Enough) => ExitCode::SUCCESS,
+        Err(Failure::Told(message)) => {
+            say(&message);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Why a command ends early.
+#[derive(Debug)]
+enum Failure {
+    /// Cause and remedy.
+    Told(String),
+    /// Whoever reads no more has seen enough.
+    Enough,
+}
+
+impl From<String> for Failure {
+    fn from(message: String) -> Self {
+        Self::Told(message)
+    }
+}
+
+#[allow(clippy::print_stderr, reason = "this is a program's message to its user")]
+fn say(message: &str) {
+    eprintln!("conductor sessions: {}", clean(message));
+}
+
+async fn act(global: &Global, args: &SessionsArgs) -> Result<(), Failure> {
+    match &args.action {
+        None => list::run(global, &args.list).await,
+        Some(SessionsAction::Ls(args)) => list::run(global, args).await,
+        Some(SessionsAction::Show(args)) => {
+            let source = Source::open(global, &args.history).await?;
+            let id = source.resolve(&args.id).await?;
+            let dossier = source.dossier(id).await?;
+            print(&if args.json { dossier.as_json()? } else { show::transcript(&dossier) })
+        }
+        Some(SessionsAction::Export(args)) => {
+            let source = Source::open(global, &args.history).await?;
+            let id = source.resolve(&args.id).await?;
+            match args.format {
+                ExportFormat::Jsonl => export::jsonl(&source, id).await,
+                ExportFormat::Markdown => print(&markdown_document::of(&source.dossier(id).await?)),
+            }
+        }
+        Some(SessionsAction::Close(args)) => close(global, args).await,
+    }
+}
+
+async fn close(global: &Global, args: &CloseSessionArgs) -> Result<(), Failure> {
+    let client = Client::connect(global, &args.endpoint).await.map_err(|error| error.message)?;
+    let source = Source::Service(client.clone());
+    let id = source.resolve(&args.id).await?;
+    let request = CloseSessionRequest { session_id: id.to_string() };
+    client.sessions().close(request).await.map_err(|status| {
+        let message = client.explain(&status).message;
+        match status.code() {
+            Code::NotFound => {
+                format!("{message} that is open; `conductor sessions ls` lists those there were")
+            }
+            _ => message,
+        }
+    })?;
+    print(&if args.json {
+        format!("{:#}\n", json!({ "session_id": id.to_string(), "closed": true }))
+    } else {
+        format!("session {id} is closed\n")
+    })
+}
+
+/// Writes to stdout.
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = stdout().lock();
+    written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+fn written(done: io::Result<()>) -> Result<(), Failure> {
+    done.map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::Enough,
+        _ => Failure::Told(format!("cannot write to stdout: {error}")),
+    })
+}

@@ -1,0 +1,240 @@
+//! Where the history comes from: the running service, or its ledger.
+
+use tonic::{Code, Status};
+use uuid::Uuid;
+
+use super::dossier::Dossier;
+use crate::{
+    cli::{Global, HistoryArgs},
+    client::Client,
+    commands::ledger::{exists, settings, unreadable},
+    config::GivenUrl,
+    ledger::{
+        LedgerError, Settings,
+        history::{Entry, Filter, Frame, History, Page, Session},
+    },
+    proto::{self, GetSessionRequest, ListSessionsRequest, ReadFramesRequest},
+};
+
+/// Sessions that are asked for at once.
+const PAGE: usize = 500;
+
+/// How many sessions an ambiguous id is shown with.
+const CANDIDATES: usize = 5;
+
+/// Where the history comes from.
+pub(super) enum Source {
+    /// A running service.
+    Service(Client),
+    /// The ledger itself.
+    Ledger(Box<Settings>, History),
+}
+
+impl Source {
+    /// The service, unless a ledger is named or no service answers.
+    pub(super) async fn open(global: &Global, args: &HistoryArgs) -> Result<Self, String> {
+        if args.database_url.is_some() {
+            let settings = settings(global, args.database_url.as_ref(), None)?;
+            exists(&settings)?;
+            return Ok(Self::of(settings));
+        }
+        let unreachable = match Client::connect(global, &args.endpoint).await {
+            Ok(client) => return Ok(Self::Service(client)),
+            // Whoever names a service wants that one.
+            Err(error) if args.endpoint.endpoint.is_some() => return Err(error.message),
+            Err(error) => error.message,
+        };
+        let given = std::env::var("CONDUCTOR_DATABASE_URL").ok().map(GivenUrl::from);
+        let settings = settings(global, given.as_ref(), args.config.as_deref())?;
+        exists(&settings).map_err(|none| format!("{unreachable}; and {none}"))?;
+        super::say(&format!("no service answers; reading the ledger {}", settings.shown()));
+        Ok(Self::of(settings))
+    }
+
+    fn of(settings: Settings) -> Self {
+        let history = History::new(settings.clone(), None);
+        Self::Ledger(Box::new(settings), history)
+    }
+
+    /// The id that is meant: itself, its beginning, or `last`.
+    pub(super) async fn resolve(&self, given: &str) -> Result<Uuid, String> {
+        if let Ok(id) = given.parse() {
+            return Ok(id);
+        }
+        let is_prefix = !given.is_empty() && given.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
+        let (filter, most) = match given {
+            "last" => (Filter::default(), 1),
+            prefix if is_prefix => {
+                (Filter { id_prefix: Some(prefix.to_owned()), ..Filter::default() }, CANDIDATES + 1)
+            }
+            _ => return Err(format!("`{given}` is no session's id; give one, its beginning, or `last`")),
+        };
+        let found = self.sessions(filter, most).await?;
+        let id = |session: &Session| session.session_id.parse().map_err(|_| "an id is none".to_owned());
+        match found.as_slice() {
+            [] if given == "last" => Err("there are no sessions yet".to_owned()),
+            [] => Err(format!("no session's id begins with `{given}`; `conductor sessions ls` lists them")),
+            [one] => id(one),
+            many => {
+                let more = if many.len() > CANDIDATES { " …" } else { "" };
+                let ids: Vec<_> = many.iter().take(CANDIDATES).map(|s| s.session_id.as_str()).collect();
+                Err(format!("several ids begin with `{given}`: {}{more}; give more of it", ids.join(" ")))
+            }
+        }
+    }
+
+    /// At most so many sessions, newest first.
+    pub(super) async fn sessions(&self, mut filter: Filter, most: usize) -> Result<Vec<Session>, String> {
+        let mut found = Vec::new();
+        loop {
+            filter.limit = (most - found.len()).min(PAGE);
+            let page = self.page(&filter).await?;
+            found.extend(page.items);
+            if !page.more || found.len() >= most {
+                return Ok(found);
+            }
+            filter.after = found.last().and_then(|session| session.session_id.parse().ok());
+        }
+    }
+
+    async fn page(&self, filter: &Filter) -> Result<Page<Session>, String> {
+        match self {
+            Self::Ledger(settings, history) => {
+                history.sessions(filter).await.map_err(|error| unreadable(settings, &error))
+            }
+            Self::Service(client) => {
+                let text = |value: &Option<String>| value.clone().unwrap_or_default();
+                let request = ListSessionsRequest {
+                    user: text(&filter.user),
+                    agent: text(&filter.agent),
+                    model: text(&filter.model),
+                    since_us: filter.since_us.unwrap_or_default(),
+                    text: text(&filter.text),
+                    path: text(&filter.path),
+                    id_prefix: text(&filter.id_prefix),
+                    page_size: u32::try_from(filter.limit).unwrap_or(u32::MAX),
+                    page_token: filter.after.map(|id| id.to_string()).unwrap_or_default(),
+                };
+                let listed = client.history().list_sessions(request).await;
+                let listed = listed.map_err(|status| explain(client, &status))?.into_inner();
+                let more = !listed.next_page_token.is_empty();
+                Ok(Page { items: listed.sessions.into_iter().map(Into::into).collect(), more })
+            }
+        }
+    }
+
+    /// Everything that is known of a session, with the changes it made.
+    pub(super) async fn dossier(&self, id: Uuid) -> Result<Dossier, String> {
+        let mut dossier = match self {
+            Self::Service(client) => from_service(client, id).await?,
+            Self::Ledger(settings, history) => {
+                let found = from_ledger(history, id).await.map_err(|error| unreadable(settings, &error))?;
+                found.ok_or_else(|| {
+                    format!(
+                        "there is no session {id} in {}; `conductor sessions ls` lists them",
+                        settings.shown()
+                    )
+                })?
+            }
+        };
+        // The tables have the paths; the texts are in the frames.
+        let Some(first) = dossier.tool_calls.first().map(|call| call.call) else { return Ok(dossier) };
+        let first = u64::try_from(first).unwrap_or_default();
+        self.frames(id, first, 0, |frame| {
+            dossier.learn_diffs(&frame);
+            Ok::<_, String>(())
+        })
+        .await?;
+        Ok(dossier)
+    }
+
+    /// The frames of a session in order from a number on, at most so many; 0 for
+    /// all.
+    pub(super) async fn frames<E: From<String>>(
+        &self,
+        id: Uuid,
+        from_seq: u64,
+        limit: u64,
+        mut take: impl FnMut(Frame) -> Result<(), E>,
+    ) -> Result<(), E> {
+        match self {
+            Self::Ledger(settings, history) => {
+                let mut reading = history.frames(id, from_seq, (limit > 0).then_some(limit), false);
+                let mut found = false;
+                loop {
+                    let frames = reading.next().await.map_err(|error| unreadable(settings, &error))?;
+                    if frames.is_empty() {
+                        break;
+                    }
+                    found = true;
+                    frames.into_iter().try_for_each(&mut take)?;
+                }
+                if !found && from_seq <= 1 {
+                    return Err(format!("there is no session {id} in {}", settings.shown()).into());
+                }
+            }
+            Self::Service(client) => {
+                let request = ReadFramesRequest { stream_id: id.to_string(), from_seq, limit, follow: false };
+                let refused = |status: Status| explain(client, &status);
+                let mut answer = client.history().read_frames(request).await.map_err(refused)?.into_inner();
+                while let Some(some) = answer.message().await.map_err(refused)? {
+                    some.frames.into_iter().map(Into::into).try_for_each(&mut take)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn from_ledger(history: &History, id: Uuid) -> Result<Option<Dossier>, LedgerError> {
+    let Some(session) = history.session(id).await? else { return Ok(None) };
+    let mut dossier = Dossier::new(session);
+    let mut entries = history.entries(id);
+    loop {
+        let some = entries.next().await?;
+        if some.is_empty() {
+            return Ok(Some(dossier));
+        }
+        some.into_iter().for_each(|entry| dossier.add(entry));
+    }
+}
+
+async fn from_service(client: &Client, id: Uuid) -> Result<Dossier, String> {
+    use proto::get_session_response::Entry as Told;
+    let refused = |status: Status| explain(client, &status);
+    let request = GetSessionRequest { session_id: id.to_string() };
+    let mut answer = client.history().get_session(request).await.map_err(refused)?.into_inner();
+    let mut dossier = None;
+    while let Some(message) = answer.message().await.map_err(refused)? {
+        let entry = match message.entry {
+            Some(Told::Session(session)) => {
+                dossier = Some(Dossier::new(session.into()));
+                continue;
+            }
+            Some(Told::Turn(turn)) => Entry::Turn(turn.into()),
+            Some(Told::Message(message)) => Entry::Message(message.into()),
+            Some(Told::ToolCall(call)) => Entry::ToolCall(call.into()),
+            Some(Told::FileAccess(access)) => Entry::FileAccess(access.into()),
+            Some(Told::Command(command)) => Entry::Command(command.into()),
+            Some(Told::Usage(usage)) => Entry::Usage(usage.into()),
+            Some(Told::Decision(decision)) => Entry::Decision(decision.into()),
+            // A newer service knows more kinds.
+            None => continue,
+        };
+        if let Some(dossier) = &mut dossier {
+            dossier.add(entry);
+        }
+    }
+    dossier.ok_or_else(|| format!("{} told nothing of session {id}", client.endpoint))
+}
+
+/// The service is there, even if its ledger is not.
+fn explain(client: &Client, status: &Status) -> String {
+    match status.code() {
+        Code::Unavailable if status.message().starts_with("history unavailable") => {
+            status.message().to_owned()
+        }
+        Code::NotFound => format!("{}; `conductor sessions ls` lists those there were", status.message()),
+        _ => client.explain(status).message,
+    }
+}

@@ -1,0 +1,203 @@
+//! The `History` service: what sessions did, for those who may know.
+
+use std::pin::Pin;
+
+use futures_util::{Stream, StreamExt as _, stream};
+use tonic::{Request, Response, Status};
+use uuid::Uuid;
+
+use crate::{
+    connection::Hub,
+    identity::Caller,
+    ledger::{
+        LedgerError,
+        history::{FileFilter, FilePlace, Filter, Frame},
+    },
+    proto::{
+        GetSessionRequest, GetSessionResponse, ListFileAccessesRequest, ListFileAccessesResponse,
+        ListSessionsRequest, ListSessionsResponse, ReadFramesRequest, ReadFramesResponse,
+        get_session_response::Entry, history_server::History,
+    },
+};
+
+type Messages<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+#[derive(Debug)]
+pub(super) struct HistoryService {
+    hub: Hub,
+}
+
+impl HistoryService {
+    pub(super) fn new(hub: Hub) -> Self {
+        Self { hub }
+    }
+
+    /// Whether the caller may know of a session. What is open is the caller's
+    /// even before the ledger knows of it.
+    async fn check(&self, id: Uuid, caller: &Caller) -> Result<(), Status> {
+        if caller.is_admin() || self.hub.router.agent(id, caller).is_some() {
+            return Ok(());
+        }
+        let session = self.hub.history.session(id).await.map_err(|error| unavailable(&error))?;
+        match session {
+            Some(session) if session.user_name.as_deref() == Some(&caller.user) => Ok(()),
+            _ => Err(nothing(id)),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl History for HistoryService {
+    type GetSessionStream = Messages<GetSessionResponse>;
+    type ReadFramesStream = Messages<ReadFramesResponse>;
+
+    async fn list_sessions(
+        &self,
+        request: Request<ListSessionsRequest>,
+    ) -> Result<Response<ListSessionsResponse>, Status> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let after = some(request.page_token).map(|token| id("page_token", &token)).transpose()?;
+        let filter = Filter {
+            seen_by: sight(caller),
+            user: some(request.user),
+            agent: some(request.agent),
+            model: some(request.model),
+            since_us: Some(request.since_us).filter(|since| *since != 0),
+            text: some(request.text),
+            path: some(request.path),
+            id_prefix: some(request.id_prefix),
+            limit: request.page_size as usize,
+            after,
+        };
+        let page = self.hub.history.sessions(&filter).await.map_err(|error| unavailable(&error))?;
+        let last = page.items.last().filter(|_| page.more);
+        let next_page_token = last.map(|session| session.session_id.clone()).unwrap_or_default();
+        let sessions = page.items.into_iter().map(Into::into).collect();
+        Ok(Response::new(ListSessionsResponse { sessions, next_page_token }))
+    }
+
+    async fn get_session(
+        &self,
+        request: Request<GetSessionRequest>,
+    ) -> Result<Response<Self::GetSessionStream>, Status> {
+        let caller = caller(&request)?;
+        let id = id("session_id", &request.into_inner().session_id)?;
+        let session = self.hub.history.session(id).await.map_err(|error| unavailable(&error))?;
+        let mine = |user: &Option<String>| caller.is_admin() || user.as_deref() == Some(&caller.user);
+        let session = session.filter(|session| mine(&session.user_name)).ok_or_else(|| nothing(id))?;
+        let entries = self.hub.history.entries(id);
+        let rest = stream::try_unfold(entries, |mut entries| async {
+            let some = entries.next().await.map_err(|error| unavailable(&error))?;
+            Ok((!some.is_empty()).then_some((some, entries)))
+        });
+        let rest = rest.flat_map(|some| match some {
+            Ok(some) => stream::iter(some).map(|entry| Ok(entry.into())).boxed(),
+            Err(status) => stream::iter([Err(status)]).boxed(),
+        });
+        let all = stream::iter([Ok(Entry::Session(session.into()))]).chain(rest);
+        let messages = all.map(|entry| entry.map(|entry| GetSessionResponse { entry: Some(entry) }));
+        Ok(Response::new(Box::pin(messages)))
+    }
+
+    async fn read_frames(
+        &self,
+        request: Request<ReadFramesRequest>,
+    ) -> Result<Response<Self::ReadFramesStream>, Status> {
+        let caller = caller(&request)?;
+        let ReadFramesRequest { stream_id, from_seq, limit, follow } = request.into_inner();
+        let id = id("stream_id", &stream_id)?;
+        self.check(id, &caller).await?;
+        if !self.hub.history.has_stream(id).await.map_err(|error| unavailable(&error))? {
+            return Err(nothing(id));
+        }
+        let limit = (limit > 0).then_some(limit);
+        let reading = self.hub.history.frames(id, from_seq, limit, follow);
+        let messages = stream::try_unfold(reading, |mut reading| async {
+            let frames = reading.next().await.map_err(|error| unavailable(&error))?;
+            Ok((!frames.is_empty()).then(|| (message(frames), reading)))
+        });
+        let closing = self.hub.closing.clone();
+        Ok(Response::new(Box::pin(messages.take_until(closing.cancelled_owned()))))
+    }
+
+    async fn list_file_accesses(
+        &self,
+        request: Request<ListFileAccessesRequest>,
+    ) -> Result<Response<ListFileAccessesResponse>, Status> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        let filter = FileFilter {
+            seen_by: sight(caller),
+            path: some(request.path),
+            user: some(request.user),
+            agent: some(request.agent),
+            session: some(request.session_id).map(|text| id("session_id", &text)).transpose()?,
+            access: some(request.access),
+            since_us: Some(request.since_us).filter(|since| *since != 0),
+            limit: request.page_size as usize,
+            after: some(request.page_token).map(|token| place(&token)).transpose()?,
+        };
+        let page = self.hub.history.files(&filter).await.map_err(|error| unavailable(&error))?;
+        let last = page.items.last().filter(|_| page.more);
+        let next_page_token = last
+            .map(|last| {
+                format!("{}.{}.{}.{}", last.at_us.unwrap_or_default(), last.session_id, last.seq, last.item)
+            })
+            .unwrap_or_default();
+        let file_accesses = page.items.into_iter().map(Into::into).collect();
+        Ok(Response::new(ListFileAccessesResponse { file_accesses, next_page_token }))
+    }
+}
+
+fn message(frames: Vec<Frame>) -> ReadFramesResponse {
+    ReadFramesResponse { frames: frames.into_iter().map(Into::into).collect() }
+}
+
+/// Who calls.
+pub(super) fn caller<T>(request: &Request<T>) -> Result<Caller, Status> {
+    request.extensions().get::<Caller>().cloned().ok_or_else(|| Status::internal("a call without a caller"))
+}
+
+/// Whose sessions a caller may see: their own, or all.
+fn sight(caller: Caller) -> Option<String> {
+    (!caller.is_admin()).then_some(caller.user)
+}
+
+fn some(text: String) -> Option<String> {
+    Some(text).filter(|text| !text.is_empty())
+}
+
+/// An id that a field holds.
+pub(super) fn id(field: &str, text: &str) -> Result<Uuid, Status> {
+    text.parse().map_err(|_| {
+        let text = crate::frame::escape(text.as_bytes(), 100);
+        Status::invalid_argument(format!("{field}: `{text}` is no id; ids have 36 characters"))
+    })
+}
+
+/// Where a page of accesses ended.
+fn place(token: &str) -> Result<FilePlace, Status> {
+    let parts: Vec<_> = token.split('.').collect();
+    let place = match parts.as_slice() {
+        [at_us, session, seq, item] => (|| {
+            Some(FilePlace {
+                at_us: at_us.parse().ok()?,
+                session: session.parse().ok()?,
+                seq: seq.parse().ok()?,
+                item: item.parse().ok()?,
+            })
+        })(),
+        _ => None,
+    };
+    place.ok_or_else(|| Status::invalid_argument("page_token: it is not one that was given out"))
+}
+
+/// What is not there, and what is not the caller's.
+pub(super) fn nothing(id: Uuid) -> Status {
+    Status::not_found(format!("there is no session {id}"))
+}
+
+fn unavailable(error: &LedgerError) -> Status {
+    Status::unavailable(format!("history unavailable: {error}"))
+}

@@ -1,0 +1,108 @@
+//! Our own questions to the ledger: one text for both databases, with values
+//! apart from it.
+
+use futures_util::TryStreamExt as _;
+use sqlx::AssertSqlSafe;
+use uuid::Uuid;
+
+use super::{
+    cell::{self, Cell, Cells},
+    error::LedgerError,
+    reader::Reader,
+};
+
+/// A value in a question.
+#[derive(Debug, Clone)]
+pub(super) enum Value {
+    Id(Uuid),
+    Int(i64),
+    Text(String),
+}
+
+/// A question that grows: text, and the values behind its `$1`, `$2` …
+#[derive(Debug, Default)]
+pub(super) struct Question {
+    text: String,
+    values: Vec<Value>,
+}
+
+impl Question {
+    /// Begins with a text of ours.
+    pub(super) fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into(), values: Vec::new() }
+    }
+
+    /// Adds text of ours.
+    pub(super) fn push(&mut self, text: &str) {
+        self.text.push_str(text);
+    }
+
+    /// Adds text of ours in which `?` stands for the value, everywhere.
+    pub(super) fn bind(&mut self, text: &str, value: Value) {
+        self.values.push(value);
+        self.text.push_str(&text.replace('?', &format!("${}", self.values.len())));
+    }
+}
+
+/// What a question may be answered with.
+pub(super) trait Record: Sized {
+    /// What to select.
+    const COLUMNS: &'static [&'static str];
+
+    /// A row of it.
+    fn from_row(row: Cells) -> Result<Self, LedgerError>;
+}
+
+impl Reader {
+    /// All answers; of large ones, no more than about so many bytes.
+    pub(super) async fn ask<T: Record>(
+        &mut self,
+        question: Question,
+        max_bytes: usize,
+    ) -> Result<Vec<T>, LedgerError> {
+        let Question { text, values } = question;
+        // Pieces of ours, and placeholders.
+        let text = AssertSqlSafe(text);
+        let (mut answers, mut bytes) = (Vec::new(), 0);
+        let mut add = |row: Vec<Cell>| {
+            bytes += row.iter().map(Cell::size).sum::<usize>();
+            answers.push(T::from_row(Cells::new(row))?);
+            Ok::<_, LedgerError>(bytes < max_bytes)
+        };
+        match self {
+            Self::Postgres(connection) => {
+                let mut query = sqlx::query(text);
+                for value in values {
+                    query = match value {
+                        Value::Id(id) => query.bind(id),
+                        Value::Int(number) => query.bind(number),
+                        Value::Text(text) => query.bind(text),
+                    };
+                }
+                let mut rows = query.fetch(&mut **connection);
+                while let Some(row) = rows.try_next().await? {
+                    if !add(cell::of_postgres(&row)?)? {
+                        break;
+                    }
+                }
+            }
+            Self::Sqlite(connection) => {
+                let mut query = sqlx::query(text);
+                for value in values {
+                    query = match value {
+                        Value::Id(id) => query.bind(id.to_string()),
+                        Value::Int(number) => query.bind(number),
+                        Value::Text(text) => query.bind(text),
+                    };
+                }
+                let mut rows = query.fetch(&mut **connection);
+                while let Some(row) = rows.try_next().await? {
+                    if !add(cell::of_sqlite(&row)?)? {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(answers)
+    }
+}

@@ -180,6 +180,17 @@ pub enum Recording {
     BestEffort,
 }
 
+impl Recording {
+    /// Its name in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Durable => "durable",
+            Self::Strict => "strict",
+            Self::BestEffort => "best-effort",
+        }
+    }
+}
+
 impl TryFrom<String> for Recording {
     type Error = String;
 

@@ -297,6 +297,11 @@ impl Journal {
         Ok((Self(Arc::new(Handle { shared, thread: Mutex::new(Some(thread)) })), recovered))
     }
 
+    /// What effects wait for.
+    pub fn recording(&self) -> Recording {
+        self.0.shared.recording
+    }
+
     /// The journal's id. Every segment carries it, and the ledger knows it.
     pub fn id(&self) -> Uuid {
         self.0.shared.id

@@ -115,6 +115,8 @@ fn d01_durable_works_without_postgres_and_catches_up() {
     let mut service = in_postgres(&database).start();
     let (mut editor, session) = service.session();
     editor.turn(&session, "while the database is away");
+    let doctor = String::from_utf8(service.run(&["doctor"]).stdout).unwrap();
+    assert!(doctor.contains("cannot be written") && doctor.contains("behind"), "{doctor}");
     database.server().start();
     service.wait_log("the ledger is being written");
     wait_stored(&settings(&service, Some(&database)), "while the database is away");
@@ -123,6 +125,11 @@ fn d01_durable_works_without_postgres_and_catches_up() {
     editor.turn(&session, "while it is away again");
     database.server().start();
     wait_stored(&settings(&service, Some(&database)), "while it is away again");
+    let up_to_date = || {
+        let doctor = service.run(&["doctor"]);
+        String::from_utf8_lossy(&doctor.stdout).contains("up to date") && doctor.status.success()
+    };
+    assert!(poll_until(PATIENCE, up_to_date), "{:?}", service.run(&["doctor"]));
     drop(editor);
     service.term();
     let stored = Runtime::new().unwrap().block_on(shipping::frames(&settings(&service, Some(&database))));

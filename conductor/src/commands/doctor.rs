@@ -4,6 +4,7 @@
 mod agents;
 mod host;
 mod kernel;
+mod record;
 mod report;
 
 use std::{
@@ -51,6 +52,7 @@ async fn examine(global: &Global, args: &DoctorArgs) -> Vec<Check> {
     checks.extend(found);
     if let Some(state) = &state {
         checks.push(host::service(global, &args.endpoint, state).await);
+        checks.extend(record::check(global, &args.endpoint, loaded.as_ref(), state.path()).await);
     }
     match (&loaded, &state) {
         (Some(config), Some(state)) => {

@@ -10,6 +10,17 @@ pub(super) struct Table {
 /// Space between two columns.
 const GAP: usize = 2;
 
+/// A size as people say it.
+pub(super) fn size(bytes: u64) -> String {
+    let bytes = bytes as f64;
+    match bytes {
+        0.0..1e3 => format!("{bytes} B"),
+        1e3..1e6 => format!("{:.1} kB", bytes / 1e3),
+        1e6..1e9 => format!("{:.1} MB", bytes / 1e6),
+        _ => format!("{:.1} GB", bytes / 1e9),
+    }
+}
+
 impl Table {
     /// A table whose rows begin so many columns to the right.
     pub(super) fn new(indent: usize) -> Self {

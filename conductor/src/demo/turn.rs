@@ -151,6 +151,12 @@ impl Turn {
         more["toolCallId"] = json!(id);
         more["title"] = json!(title);
         more["kind"] = json!(kind);
+        more["name"] = json!(match kind {
+            "read" => "read_file",
+            "edit" => "write_file",
+            "execute" => "run_command",
+            _ => "pretend",
+        });
         more["status"] = json!("pending");
         self.update(&more).await?;
         self.open_tool = Some(id.clone());

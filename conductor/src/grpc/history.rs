@@ -14,9 +14,9 @@ use crate::{
         history::{FileFilter, FilePlace, Filter, Frame},
     },
     proto::{
-        GetSessionRequest, GetSessionResponse, ListFileAccessesRequest, ListFileAccessesResponse,
-        ListSessionsRequest, ListSessionsResponse, ReadFramesRequest, ReadFramesResponse,
-        get_session_response::Entry, history_server::History,
+        GetRecordStatusRequest, GetRecordStatusResponse, GetSessionRequest, GetSessionResponse,
+        ListFileAccessesRequest, ListFileAccessesResponse, ListSessionsRequest, ListSessionsResponse,
+        ReadFramesRequest, ReadFramesResponse, get_session_response::Entry, history_server::History,
     },
 };
 
@@ -50,6 +50,28 @@ impl HistoryService {
 impl History for HistoryService {
     type GetSessionStream = Messages<GetSessionResponse>;
     type ReadFramesStream = Messages<ReadFramesResponse>;
+
+    async fn get_record_status(
+        &self,
+        request: Request<GetRecordStatusRequest>,
+    ) -> Result<Response<GetRecordStatusResponse>, Status> {
+        caller(&request)?;
+        let journal = self.hub.journal.status();
+        let ledger = self.hub.ledger.status();
+        Ok(Response::new(GetRecordStatusResponse {
+            recording: self.hub.journal.recording().name().into(),
+            refusing: journal.refusing.as_deref().unwrap_or_default().into(),
+            behind_bytes: ledger.behind_bytes,
+            behind_us: u64::try_from(ledger.behind.as_micros()).unwrap_or(u64::MAX),
+            cap_bytes: journal.cap,
+            journal_bytes: journal.bytes,
+            unrecorded_frames: journal.unrecorded,
+            damaged_parts: journal.damaged,
+            ledger: ledger.place,
+            ledger_down: ledger.progress.down.as_deref().unwrap_or_default().into(),
+            conflicts: ledger.progress.written.conflicts,
+        }))
+    }
 
     async fn list_sessions(
         &self,

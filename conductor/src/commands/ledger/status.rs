@@ -8,7 +8,10 @@ use serde_json::json;
 use super::{exists, print, unreadable};
 use crate::{
     clock,
-    commands::{table::Table, terminal::Style},
+    commands::{
+        table::{Table, size},
+        terminal::Style,
+    },
     frame::escape,
     ledger::{Settings, overview},
     record::now_us,
@@ -40,7 +43,7 @@ pub(super) async fn show(settings: &Settings, as_json: bool) -> Result<(), Strin
     let mut table = Table::new(0);
     table.row(["ledger", &settings.shown()]);
     table.row(["schema", &format!("version {}", found.schema_version)]);
-    table.row(["size", &size(found.bytes)]);
+    table.row(["size", &size(u64::try_from(found.bytes).unwrap_or_default())]);
     for (name, rows) in &found.rows {
         table.row([*name, &rows.to_string()]);
     }
@@ -65,15 +68,4 @@ pub(super) async fn show(settings: &Settings, as_json: bool) -> Result<(), Strin
 fn ago(at_us: i64) -> String {
     let age = u64::try_from(now_us().saturating_sub(at_us)).unwrap_or_default();
     format!("{} ago ({})", clock::age(Duration::from_micros(age)), clock::rfc3339_us(at_us))
-}
-
-fn size(bytes: i64) -> String {
-    let bytes = bytes as f64;
-    if bytes < 1e6 {
-        format!("{:.1} kB", bytes / 1e3)
-    } else if bytes < 1e9 {
-        format!("{:.1} MB", bytes / 1e6)
-    } else {
-        format!("{:.1} GB", bytes / 1e9)
-    }
 }

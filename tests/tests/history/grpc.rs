@@ -1,6 +1,8 @@
 //! The services `History` and `Sessions` of a running conductor, and the
 //! commands that ask them.
 
+use std::process::Stdio;
+
 use conductor::{
     ledger::Settings,
     proto::{
@@ -11,9 +13,10 @@ use conductor::{
 };
 use conductor_tests::{
     harness::{self, Service},
-    shipping::Bench,
+    shipping::{Bench, PATIENCE},
 };
 use serde_json::{Value, json};
+use tokio::time::timeout;
 use tonic::{Code, Request, Status, metadata::MetadataValue, transport::Channel};
 use uuid::Uuid;
 
@@ -151,4 +154,51 @@ async fn commands_ask_the_service() {
     assert!(unknown.stderr.contains("there is no session"), "{unknown:?}");
     let unknown = run(&["sessions", "show", &Uuid::now_v7().to_string()]);
     assert!(unknown.stderr.contains("`conductor sessions ls` lists"), "{unknown:?}");
+}
+
+#[tokio::test]
+async fn an_open_session_is_followed_until_it_is_closed() {
+    let service = harness::service(&json!({})).demo().start();
+    let work = service.work();
+    let mut prompt = service
+        .command(&["prompt", "--cwd", work.to_str().unwrap(), "slow 60"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut id = String::new();
+    let listed = harness::poll_until(PATIENCE, || {
+        let listed = done(&service.command(&["sessions", "ls", "--json"]).output().unwrap());
+        let listed: Value = serde_json::from_str(&listed.stdout).unwrap_or_default();
+        id = listed[0]["session_id"].as_str().unwrap_or_default().to_owned();
+        !id.is_empty()
+    });
+    assert!(listed, "the session never came into the ledger: {}", service.log());
+
+    let mut client = HistoryClient::new(channel(&service).await);
+    let request = ReadFramesRequest { stream_id: id.clone(), follow: true, ..Default::default() };
+    let mut answer = client.read_frames(with_token(&service, request)).await.unwrap().into_inner();
+    let mut seqs = Vec::new();
+    let mut read_until = async |wanted: &str| {
+        loop {
+            let some = timeout(PATIENCE, answer.message()).await.expect(wanted).unwrap().expect(wanted);
+            seqs.extend(some.frames.iter().map(|frame| frame.seq));
+            let found = |frame: &RecordedFrame| String::from_utf8_lossy(&frame.raw).contains(wanted);
+            if some.frames.iter().any(found) {
+                return seqs.clone();
+            }
+        }
+    };
+    read_until("second 2 of 60").await;
+    let closed = done(&service.command(&["sessions", "close", &id[..30]]).output().unwrap());
+    assert_eq!(
+        (closed.code, closed.stdout),
+        (Some(0), format!("session {id} is closed\n")),
+        "{}",
+        closed.stderr
+    );
+    let seqs = read_until("_conductor/session_ended").await;
+    assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>(), "no gap, no duplicate");
+    drop(answer);
+    assert!(!prompt.wait().unwrap().success(), "its turn did not end by itself");
 }

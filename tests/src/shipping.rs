@@ -8,7 +8,7 @@ use std::{
 };
 
 use conductor::{
-    journal::{self, Batch, Class, Journal, Position},
+    journal::{self, Batch, Cause, Class, Journal, Position},
     ledger::{Ledger, LedgerError, Progress, Reader, Settings, table::TABLES},
     record::{Destination, Origin, Stream, StreamKind, note, now_us},
     tasks::Tasks,
@@ -256,7 +256,18 @@ pub fn append(
     let first = journal.next_seq(stream.id);
     let mut batch = Batch::new();
     batch.push(stream, first, now_us(), origin, to, &[], lines.iter().map(Vec::as_slice));
-    journal.append(batch, Class::Stream).map_err(|refused| refused.why).unwrap();
+    // A busy disk makes streams wait, as it makes sessions.
+    let written = crate::harness::poll_until(PATIENCE, || {
+        match journal.append(std::mem::take(&mut batch), Class::Stream) {
+            Ok(_) => true,
+            Err(refused) if refused.cause == Cause::Busy => {
+                batch = refused.batch;
+                false
+            }
+            Err(refused) => panic!("{refused}"),
+        }
+    });
+    assert!(written, "the disk stays busy");
     let numbered = lines.iter().zip(i64::try_from(first).unwrap()..);
     numbered.map(|(raw, seq)| Known { stream: stream.id, seq, raw: raw.clone() }).collect()
 }
@@ -293,7 +304,18 @@ pub fn turn(journal: &Journal, session: Stream, number: u64) -> Vec<Known> {
         &[(0, number)],
         [bytes.as_slice()].into_iter(),
     );
-    journal.append(batch, Class::Stream).map_err(|refused| refused.why).unwrap();
+    // A busy disk makes streams wait, as it makes sessions.
+    let written = crate::harness::poll_until(PATIENCE, || {
+        match journal.append(std::mem::take(&mut batch), Class::Stream) {
+            Ok(_) => true,
+            Err(refused) if refused.cause == Cause::Busy => {
+                batch = refused.batch;
+                false
+            }
+            Err(refused) => panic!("{refused}"),
+        }
+    });
+    assert!(written, "the disk stays busy");
     all.push(Known { stream: session.id, seq: i64::try_from(seq).unwrap(), raw: bytes });
     let chunks: Vec<_> = (0..5)
         .map(|at| {

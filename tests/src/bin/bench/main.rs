@@ -4,12 +4,16 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that reports to people")]
 
 mod editor;
+mod frames;
+mod journal;
 mod machine;
 mod measure;
+mod recording;
 mod relay;
 mod report;
 mod rows;
 mod service;
+mod shipping;
 mod ssh;
 
 use std::{fs, path::PathBuf, time::Duration};
@@ -27,19 +31,20 @@ const USAGE: &str = "bench [--quick] [--rounds N] [--only PART] [--json FILE]
 
   --quick       a short run of two rounds, for a first impression
   --rounds N    rounds [default: 5; BENCH_ROUNDS]
-  --only PART   one part of each round: round-trips, streams, crowds, terminal, starts, new or memory
+  --only PART   one part of each round: round-trips, streams, crowds, terminal, starts, new, memory, journal,
+                recording, shipping or restart; ledger stands for the last four
   --json FILE   where everything goes, each round included [default: target/bench.json]";
 
 /// How to read the table, and what it does not say.
 const NOTES: &str = "\
 Ratios are the medians of the rounds' ratios of the conductor to another target; the relay only copies between pipes
-and TCP. n/a here: the ACP conductor. Not measured yet: permission decided by policy, journal, ledger, reattach,
-restart.";
+and TCP. Rows of the record have what their name says in the place of direct. n/a here: the ACP conductor. Not
+measured yet: permission decided by policy, reattach.";
 
 struct Options {
     quick: bool,
     rounds: Option<usize>,
-    only: Option<Part>,
+    only: Option<Vec<Part>>,
     json: PathBuf,
 }
 
@@ -68,7 +73,7 @@ fn bench() -> Result<()> {
     let mut bench = Bench::start(programs, ssh.ok(), amount, machine)?;
     for index in 0..rounds {
         eprintln!("round {} of {rounds}", index + 1);
-        bench.round(index, options.only)?;
+        bench.round(index, options.only.as_deref())?;
     }
     let (rows, machine) = bench.finish()?;
     println!("\n{}\n{NOTES}", report::table(&rows, &machine));

@@ -118,7 +118,7 @@ impl Session {
             }
             1 => {
                 let usage =
-                    update(json!({ "sessionUpdate": "usage_update", "used": 1000 + turn, "size": 200_000,
+                    update(&json!({ "sessionUpdate": "usage_update", "used": 1000 + turn, "size": 200_000,
                     "cost": { "amount": 0.25 * turn as f64, "currency": "USD" } }));
                 let calls = (0..CALLS).flat_map(|call| tool_call(&format!("call-{turn}-{call}")));
                 let lines: Vec<_> = calls.chain([usage]).collect();
@@ -152,7 +152,7 @@ impl Session {
     }
 }
 
-fn update(update: Value) -> Vec<u8> {
+fn update(update: &Value) -> Vec<u8> {
     let params = json!({ "sessionId": "s-1", "update": update });
     json!({ "jsonrpc": "2.0", "method": "session/update", "params": params }).to_string().into_bytes()
 }
@@ -160,11 +160,13 @@ fn update(update: Value) -> Vec<u8> {
 /// A tool call from begin to end.
 fn tool_call(id: &str) -> [Vec<u8>; 3] {
     [
-        update(json!({ "sessionUpdate": "tool_call", "toolCallId": id, "title": "Edit a.rs", "kind": "edit",
+        update(
+            &json!({ "sessionUpdate": "tool_call", "toolCallId": id, "title": "Edit a.rs", "kind": "edit",
             "status": "pending", "rawInput": { "path": "/w/src/a.rs", "old": "let a = 1;", "new": "let a = 2;" },
-            "locations": [{ "path": "/w/src/a.rs", "line": 7 }] })),
-        update(json!({ "sessionUpdate": "tool_call_update", "toolCallId": id, "status": "in_progress" })),
-        update(json!({ "sessionUpdate": "tool_call_update", "toolCallId": id, "status": "completed",
+            "locations": [{ "path": "/w/src/a.rs", "line": 7 }] }),
+        ),
+        update(&json!({ "sessionUpdate": "tool_call_update", "toolCallId": id, "status": "in_progress" })),
+        update(&json!({ "sessionUpdate": "tool_call_update", "toolCallId": id, "status": "completed",
             "content": [{ "type": "diff", "path": "/w/src/a.rs", "oldText": "let a = 1;", "newText": "let a = 2;" }],
             "rawOutput": { "ok": true } })),
     ]

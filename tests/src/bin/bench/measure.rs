@@ -2,6 +2,7 @@
 //! and through the conductor in turn.
 
 use std::{
+    path::PathBuf,
     process::Command,
     thread::sleep,
     time::{Duration, Instant},
@@ -145,7 +146,13 @@ pub struct Bench {
 }
 
 impl Bench {
-    pub fn start(programs: Programs, ssh: Option<Ssh>, amount: Amount, machine: Machine) -> Result<Self> {
+    pub fn start(
+        programs: Programs,
+        other: Option<PathBuf>,
+        ssh: Option<Ssh>,
+        amount: Amount,
+        machine: Machine,
+    ) -> Result<Self> {
         let service = Service::start(&programs)?;
         let seat = match &ssh {
             Some(ssh) => Some(Seat::take(ssh.spawn(&programs.stub)?, &service)?),
@@ -157,7 +164,7 @@ impl Bench {
             ssh: seat,
             conductor: Seat::take(service.bridge("stub")?, &service)?,
         };
-        let recording = Recording::new(programs.clone())?;
+        let recording = Recording::new(programs.clone(), other)?;
         Ok(Self { programs, amount, service, ssh, seats, recording, machine, rows: Rows::new() })
     }
 

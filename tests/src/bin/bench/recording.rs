@@ -22,9 +22,9 @@ use crate::{
     frames::{append, chunk, synced},
     journal::{self, Amount},
     machine::Machine,
-    measure::{PACE, Seat, micros},
-    report::median,
-    rows::Rows,
+    measure::{PACE, Seat, micros, rate},
+    report::{Row, median},
+    rows::{Compared, Rows},
     service::{Programs, Service},
     shipping,
 };
@@ -39,22 +39,85 @@ pub struct Recording {
     dir: TempDir,
     runtime: Runtime,
     server: Option<Option<Postgres>>,
-    seats: Option<Seats>,
+    modes: Option<Seats>,
+    /// Another build of the conductor, to compare with.
+    other: Option<PathBuf>,
+    builds: Option<Seats>,
     /// A state directory with much in it.
     full: Option<PathBuf>,
 }
 
-/// An editor at a service that waits for its disk, and one at a service that does not.
+/// An editor at each of two services that are compared.
 struct Seats {
     services: [Service; 2],
     seats: [Seat; 2],
 }
 
+impl Seats {
+    fn take(services: [Service; 2]) -> Result<Self> {
+        let [first, second] = &services;
+        let seats = [Seat::take(first.bridge("stub")?, first)?, Seat::take(second.bridge("stub")?, second)?];
+        Ok(Self { services, seats })
+    }
+
+    /// Everything through both, in turn. Gives what a prompt took.
+    fn round(
+        &mut self,
+        amount: &crate::measure::Amount,
+        index: usize,
+        machine: &mut Machine,
+        rows: &mut Compared,
+    ) -> Result<(f64, f64)> {
+        let Self { services, seats } = self;
+        let mut each = |row: &mut Row, measure: &mut dyn FnMut(&mut Seat) -> Result<f64>| {
+            let mut found = [0.0; 2];
+            for turn in 0..2 {
+                let which = (index + turn) % 2;
+                machine.settle()?;
+                services[which].step();
+                found[which] = measure(&mut seats[which])?;
+            }
+            row.pair(found[0], found[1]);
+            anyhow::Ok((found[0], found[1]))
+        };
+        let prompts = each(&mut rows.prompt, &mut |seat| {
+            for _ in 0..amount.round_trips / 40 {
+                seat.editor.turn(&seat.session, "n=1 size=64", 2)?;
+            }
+            let one = |_| Ok(micros(seat.editor.turn(&seat.session, "n=1 size=64", 2)?));
+            Ok(median(&(0..amount.round_trips / 4).map(one).collect::<Result<Vec<f64>>>()?))
+        })?;
+        each(&mut rows.paced, &mut |seat| {
+            let delays = seat.editor.paced(&seat.session, PACE, amount.paced)?;
+            Ok(median(&delays.into_iter().map(micros).collect::<Vec<_>>()))
+        })?;
+        for (row, size) in [(&mut rows.stream_small, 64), (&mut rows.stream_large, 2048)] {
+            each(row, &mut |seat| {
+                let prompt = format!("n={} size={size}", amount.stream);
+                let one =
+                    |_| rate(amount.stream, seat.editor.turn(&seat.session, &prompt, amount.stream + 1)?);
+                Ok(median(&(0..amount.streams).map(one).collect::<Result<Vec<f64>>>()?))
+            })?;
+        }
+        Ok(prompts)
+    }
+
+    fn end(self) -> Result<()> {
+        for seat in self.seats {
+            seat.editor.end()?;
+        }
+        for service in self.services {
+            service.stop()?;
+        }
+        Ok(())
+    }
+}
+
 impl Recording {
-    pub fn new(programs: Programs) -> Result<Self> {
+    pub fn new(programs: Programs, other: Option<PathBuf>) -> Result<Self> {
         let dir = TempDir::with_prefix("conductor-bench-recording-")?;
         let runtime = Builder::new_multi_thread().enable_all().build()?;
-        Ok(Self { programs, dir, runtime, server: None, seats: None, full: None })
+        Ok(Self { programs, dir, runtime, server: None, modes: None, other, builds: None, full: None })
     }
 
     pub fn journal(
@@ -80,7 +143,8 @@ impl Recording {
         shipping::round(self.dir.path(), &self.runtime, server.as_ref(), frames, rows)
     }
 
-    /// Round trips and streams through both services, in turn.
+    /// Round trips and streams through a service that does not wait for its disk and one that does; then through
+    /// another build, if there is one, and this one.
     pub fn service(
         &mut self,
         amount: &crate::measure::Amount,
@@ -88,53 +152,22 @@ impl Recording {
         machine: &mut Machine,
         rows: &mut Rows,
     ) -> Result<()> {
-        if self.seats.is_none() {
-            let services = [
-                Service::start_with(&self.programs, "[journal]\nrecording = \"best-effort\"\n")?,
-                Service::start(&self.programs)?,
-            ];
-            let [first, second] = &services;
-            let seats =
-                [Seat::take(first.bridge("stub")?, first)?, Seat::take(second.bridge("stub")?, second)?];
-            self.seats = Some(Seats { services, seats });
+        if self.modes.is_none() {
+            let passing = Service::start_with(&self.programs, "[journal]\nrecording = \"best-effort\"\n")?;
+            self.modes = Some(Seats::take([passing, Service::start(&self.programs)?])?);
         }
-        let Some(Seats { services, seats }) = &mut self.seats else { return Ok(()) };
-        let mut each = |measure: &mut dyn FnMut(&mut Seat) -> Result<f64>| -> Result<[f64; 2]> {
-            let mut found = [0.0; 2];
-            for turn in 0..2 {
-                let which = (index + turn) % 2;
-                machine.settle()?;
-                services[which].step();
-                found[which] = measure(&mut seats[which])?;
-            }
-            Ok(found)
-        };
-        let [passing, durable] = each(&mut |seat| {
-            for _ in 0..amount.round_trips / 40 {
-                seat.editor.turn(&seat.session, "n=1 size=64", 2)?;
-            }
-            let one = |_| Ok(micros(seat.editor.turn(&seat.session, "n=1 size=64", 2)?));
-            Ok(median(&(0..amount.round_trips / 4).map(one).collect::<Result<Vec<f64>>>()?))
-        })?;
-        rows.prompt_durable.pair(passing, durable);
-        let sync = journal::plain_sync(self.dir.path(), amount.round_trips / 4)?;
-        rows.prompt_sync.pair(sync, durable - passing);
-        let [passing, durable] = each(&mut |seat| {
-            let delays = seat.editor.paced(&seat.session, PACE, amount.paced)?;
-            Ok(median(&delays.into_iter().map(micros).collect::<Vec<_>>()))
-        })?;
-        rows.paced_durable.pair(passing, durable);
-        let [passing, durable] = each(&mut |seat| {
-            let prompt = format!("n={} size=64", amount.stream);
-            let one = |_| {
-                crate::measure::rate(
-                    amount.stream,
-                    seat.editor.turn(&seat.session, &prompt, amount.stream + 1)?,
-                )
-            };
-            Ok(median(&(0..amount.streams).map(one).collect::<Result<Vec<f64>>>()?))
-        })?;
-        rows.stream_durable.pair(passing, durable);
+        if let Some(seats) = &mut self.modes {
+            let (passing, durable) = seats.round(amount, index, machine, &mut rows.modes)?;
+            let sync = journal::plain_sync(self.dir.path(), amount.round_trips / 4)?;
+            rows.prompt_sync.pair(sync, durable - passing);
+        }
+        if let (None, Some(other)) = (&self.builds, &self.other) {
+            let other = Programs { conductor: other.clone(), ..self.programs.clone() };
+            self.builds = Some(Seats::take([Service::start(&other)?, Service::start(&self.programs)?])?);
+        }
+        if let Some(seats) = &mut self.builds {
+            seats.round(amount, index, machine, &mut rows.builds)?;
+        }
         Ok(())
     }
 
@@ -202,13 +235,8 @@ impl Recording {
 
     /// Ends everything in good order.
     pub fn finish(self) -> Result<()> {
-        if let Some(Seats { services, seats }) = self.seats {
-            for seat in seats {
-                seat.editor.end()?;
-            }
-            for service in services {
-                service.stop()?;
-            }
+        for seats in [self.modes, self.builds].into_iter().flatten() {
+            seats.end()?;
         }
         Ok(())
     }

@@ -35,14 +35,29 @@ pub struct Rows {
     pub effect_p99: Row,
     pub effects_p50: Row,
     pub effects_p99: Row,
-    pub prompt_durable: Row,
+    /// What waits for its disk against what does not.
+    pub modes: Compared,
     pub prompt_sync: Row,
-    pub paced_durable: Row,
-    pub stream_durable: Row,
+    /// This build against another.
+    pub builds: Compared,
     pub postgres: Shipped,
     pub sqlite: Shipped,
     pub journal_bytes: Row,
     pub restart: Row,
+}
+
+/// What is measured of two services.
+pub struct Compared {
+    pub prompt: Row,
+    pub paced: Row,
+    pub stream_small: Row,
+    pub stream_large: Row,
+}
+
+impl Compared {
+    fn into_rows(self) -> [Row; 4] {
+        [self.prompt, self.paced, self.stream_small, self.stream_large]
+    }
 }
 
 /// What is measured of the ledger in one database.
@@ -103,10 +118,19 @@ impl Rows {
             effect_p99: Row::new("effect released p99, against fdatasync", "µs", &[RatioAtMost(2.0)]),
             effects_p50: Row::new("the same p50, 16 writers at once", "µs", &[RatioAtMost(1.5)]),
             effects_p99: Row::new("the same p99, 16 writers at once", "µs", &[RatioAtMost(2.0)]),
-            prompt_durable: Row::new("prompt p50, durable against best-effort", "µs", &[]),
-            prompt_sync: Row::new("what that adds to a prompt, against fdatasync", "µs", &[]),
-            paced_durable: Row::new("paced stream p50, durable against best-effort", "µs", &[]),
-            stream_durable: Row::new("stream of 64 B, durable against best-effort", "frames/s", &[]),
+            modes: Compared {
+                prompt: Row::new("prompt p50, durable against best-effort", "µs", &[]),
+                paced: Row::new("paced stream p50, durable against best-effort", "µs", &[]),
+                stream_small: Row::new("stream of 64 B, durable against best-effort", "frames/s", &[]),
+                stream_large: Row::new("stream of 2 KiB, durable against best-effort", "frames/s", &[]),
+            },
+            prompt_sync: Row::new("what durable adds to a prompt, against fdatasync", "µs", &[]),
+            builds: Compared {
+                prompt: Row::new("prompt p50, against the other build", "µs", &[]),
+                paced: Row::new("paced stream p50, against the other build", "µs", &[]),
+                stream_small: Row::new("stream of 64 B, against the other build", "frames/s", &[]),
+                stream_large: Row::new("stream of 2 KiB, against the other build", "frames/s", &[]),
+            },
             postgres: Shipped {
                 frames: Row::new("Postgres, frames only, against COPY", "frames/s", &[RatioAtLeast(0.6)]),
                 derived: Row::new("Postgres, all tables, against COPY", "frames/s", &[RatioAtLeast(0.3)]),
@@ -154,7 +178,9 @@ impl Rows {
         ];
         all.extend(self.journal);
         all.extend([self.effect_p50, self.effect_p99, self.effects_p50, self.effects_p99]);
-        all.extend([self.prompt_durable, self.prompt_sync, self.paced_durable, self.stream_durable]);
+        all.extend(self.modes.into_rows());
+        all.push(self.prompt_sync);
+        all.extend(self.builds.into_rows());
         all.extend(self.postgres.into_rows());
         all.extend(self.sqlite.into_rows());
         all.extend([self.journal_bytes, self.restart]);

@@ -227,6 +227,12 @@ impl Shared {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Tells those who follow up to where the journal is written. Another append
+    /// may have come first.
+    fn wrote(&self, end: Position) {
+        self.written.send_if_modified(|written| end > std::mem::replace(written, end.max(*written)));
+    }
+
     /// Tells everybody who waits how things stand.
     fn publish(&self, log: &Log) {
         let strict = self.recording == Recording::Strict;
@@ -321,13 +327,12 @@ impl Journal {
         if troubled != log.is_refusing() || log.alarm() {
             shared.publish(&log);
             shared.wake.notify_one();
-        } else if urgent {
+        } else if urgent && log.idle {
             shared.wake.notify_one();
         }
         drop(log);
-        if outcome.is_ok() {
-            // Another append may have come first.
-            shared.written.send_if_modified(|written| end > std::mem::replace(written, end.max(*written)));
+        if outcome.is_ok() && shared.written.receiver_count() > 0 {
+            shared.wrote(end);
         }
         outcome.map(Ticket)
     }
@@ -409,7 +414,13 @@ impl Journal {
 
     /// Up to where the journal is written.
     pub fn written(&self) -> watch::Receiver<Position> {
-        self.0.shared.written.subscribe()
+        let shared = &*self.0.shared;
+        let mut written = shared.written.subscribe();
+        // While nobody followed, nobody was told.
+        let end = shared.lock().end;
+        shared.wrote(end);
+        written.mark_unchanged();
+        written
     }
 
     /// The synced records behind a position in order, about `max_bytes` of them

@@ -39,6 +39,8 @@ impl Recorder {
         if self.journal.is_none() || run.is_empty() {
             return;
         }
+        // Each frame has a newline, and few go on with an id of ours.
+        self.batch.reserve(run.size() + run.len() + outgoing.len() * 16);
         let frames = run.iter().map(|(bytes, _)| bytes);
         self.batch.push(self.stream, self.next, record::now_us(), origin, to, outgoing, frames);
         self.next += run.len() as u64;

@@ -24,7 +24,7 @@ use crate::{
     config::{Config, Loaded, check_listen},
     connection::Hub,
     grpc,
-    journal::Journal,
+    journal::{Journal, Recording},
     ledger::{self, Ledger, history::History},
     pool::Pool,
     router::Router,
@@ -39,6 +39,10 @@ const BAD_CONFIG: u8 = 2;
 /// How long everything may take to end once turns have: the stop ladder of
 /// every process runs at the same time.
 const STOP_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(8);
+
+/// How far the ledger's threads step back for all others: a tenth of their
+/// share, where somebody wants the rest.
+const STEP_BACK: i32 = 10;
 
 /// Runs the service until a signal.
 #[allow(clippy::print_stderr, reason = "this is a program's message to its user")]
@@ -60,10 +64,17 @@ pub fn run(global: &Global, args: &ServeArgs) -> ExitCode {
         }
     };
     // Projecting and copying frames is work for a processor; it must not delay
-    // the relay of those that come meanwhile.
+    // the relay of those that come meanwhile. Hence a thread of its own, which
+    // steps back for others, as do the threads that it starts; except where
+    // effects wait for the ledger.
+    let steps_back = loaded.config.journal.recording != Recording::Strict;
     let shipping = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .thread_name("ledger")
+        .on_thread_start(move || {
+            // If the system does not allow it, it is only less polite.
+            let _ = steps_back.then(|| rustix::process::nice(STEP_BACK));
+        })
         .enable_all()
         .build();
     let shipping = match shipping {

@@ -48,12 +48,22 @@ while :; do
 done
 "#;
 
+/// What makes a server fast that will be thrown away.
+const THROW_AWAY: &str = "-c fsync=off -c full_page_writes=off -c shared_buffers=32MB -c wal_level=minimal \
+    -c max_wal_senders=0 -c max_wal_size=256MB";
+
+/// What a server has whose data count: every commit is on disk, and its log would do for a replica.
+const DURABLE: &str = "-c fsync=on -c synchronous_commit=on -c full_page_writes=on -c wal_level=replica \
+    -c shared_buffers=256MB -c max_wal_size=4GB -c checkpoint_timeout=15min";
+
 /// A running server.
 #[derive(Debug)]
 pub struct Postgres {
     programs: Programs,
     directory: PathBuf,
     port: u16,
+    /// How it is started.
+    manner: &'static str,
     // Held for the life of this value: the keeper waits for its end.
     _user: Flock,
 }
@@ -79,22 +89,31 @@ impl Postgres {
             .filter(|_| programs.ctl(&directory, &["status"]).is_ok());
         let port = running.unwrap_or_else(|| {
             programs.run("rm", &["-rf".as_ref(), directory.join("data").as_os_str()]);
-            let port = programs.start_new(&directory);
+            let port = programs.start_new(&directory, THROW_AWAY);
             programs.keep(&directory, LINGER_SECONDS, "data");
             port
         });
-        Self { programs, directory, port, _user: user }
+        Self { programs, directory, port, manner: THROW_AWAY, _user: user }
     }
 
     /// A server of the test's own, to be stopped, killed or starved.
     pub fn start_private() -> Self {
-        let programs = Programs::find();
+        Self::start_as(Programs::find(), THROW_AWAY)
+    }
+
+    /// A server of one's own that treats its disk as in production, for
+    /// measurements; `None` where Postgres is not installed.
+    pub fn start_durable() -> Option<Self> {
+        installed().map(|_| Self::start_as(Programs::find(), DURABLE))
+    }
+
+    fn start_as(programs: Programs, manner: &'static str) -> Self {
         let directory = env::temp_dir().join(format!("conductor-pg-{}", Uuid::now_v7().simple()));
         programs.make(&directory);
         let user = Flock::shared(&directory.join("users"));
-        let port = programs.start_new(&directory);
+        let port = programs.start_new(&directory, manner);
         programs.keep(&directory, "0", "all");
-        Self { programs, directory, port, _user: user }
+        Self { programs, directory, port, manner, _user: user }
     }
 
     /// Stops it as a crash would, without a last checkpoint.
@@ -107,7 +126,7 @@ impl Postgres {
         // After a kill its children take a moment to notice, and as long as
         // one lives, a new server refuses to touch the files.
         let deadline = Instant::now() + Duration::from_secs(20);
-        while let Err(error) = self.programs.start(&self.directory, self.port) {
+        while let Err(error) = self.programs.start(&self.directory, self.port, self.manner) {
             assert!(Instant::now() < deadline, "{error}");
         }
     }
@@ -300,14 +319,14 @@ impl Programs {
     }
 
     /// Makes a cluster from the template and starts it on a free port.
-    fn start_new(&self, directory: &Path) -> u16 {
+    fn start_new(&self, directory: &Path, manner: &str) -> u16 {
         let template = self.template();
         let data = directory.join("data");
         self.run("cp", &["-a".as_ref(), template.as_os_str(), data.as_os_str()]);
         for _ in 0..5 {
             // Somebody may take the port before the server does; then another.
             let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-            if self.start(directory, port).is_ok() {
+            if self.start(directory, port, manner).is_ok() {
                 fs::write(directory.join("port"), port.to_string()).unwrap();
                 return port;
             }
@@ -316,12 +335,11 @@ impl Programs {
         panic!("Postgres does not start:\n{log}");
     }
 
-    fn start(&self, directory: &Path, port: u16) -> Result<(), String> {
+    fn start(&self, directory: &Path, port: u16, manner: &str) -> Result<(), String> {
         let socket = directory.to_str().unwrap();
         let options = format!(
             "-c port={port} -c listen_addresses=127.0.0.1 -c unix_socket_directories='{socket}' \
-             -c fsync=off -c full_page_writes=off -c shared_buffers=32MB -c max_connections=200 \
-             -c wal_level=minimal -c max_wal_senders=0 -c max_wal_size=256MB"
+             -c max_connections=200 {manner}"
         );
         let log = directory.join("data/server.log");
         self.ctl(directory, &["-w", "-t", "30", "-l", log.to_str().unwrap(), "-o", &options, "start"])

@@ -46,6 +46,12 @@ impl Batch {
         self.bytes.len()
     }
 
+    /// Makes room for so many bytes of frames: what grows step by step ends up
+    /// with twice the memory, for as long as it is not synced.
+    pub fn reserve(&mut self, bytes: usize) {
+        self.bytes.reserve_exact(RECORD_HEADER + bytes);
+    }
+
     /// Adds a run: complete frames of one stream, numbered from `first_seq` on.
     /// `outgoing` says by index in the run which id a frame is forwarded with.
     /// Without frames nothing is added.

@@ -162,6 +162,8 @@ pub(super) struct Log {
     /// The reserve is there.
     pub reserve: bool,
     pub chores: bool,
+    /// The thread waits to be woken.
+    pub idle: bool,
     pub closing: bool,
     pub closed: bool,
 }
@@ -203,6 +205,7 @@ impl Log {
             noted: None,
             reserve: false,
             chores: true,
+            idle: false,
             closing: false,
             closed: false,
         }

@@ -3,6 +3,7 @@
 //! full disk left, and clears away what is no longer needed.
 
 use std::{
+    collections::VecDeque,
     io, mem,
     path::{Path, PathBuf},
     sync::{MutexGuard, PoisonError},
@@ -11,6 +12,7 @@ use std::{
 
 use super::{
     Recording, Shared,
+    batch::Batch,
     disk::{Disk, replace, retried, set_aside, sync_directory, write_all},
     format::{Position, SEGMENT_HEADER, SegmentHead},
     heads,
@@ -77,14 +79,17 @@ fn due(log: &Log, now: Instant) -> Due {
     Due::At(retry.map_or(at, |retry| retry.min(at)))
 }
 
-fn wait<'a>(shared: &'a Shared, log: MutexGuard<'a, Log>, until: Option<Instant>) -> MutexGuard<'a, Log> {
-    match until {
+fn wait<'a>(shared: &'a Shared, mut log: MutexGuard<'a, Log>, until: Option<Instant>) -> MutexGuard<'a, Log> {
+    log.idle = true;
+    let mut log = match until {
         None => shared.wake.wait(log).unwrap_or_else(PoisonError::into_inner),
         Some(until) => {
             let time = until.saturating_duration_since(Instant::now()).max(Duration::from_micros(100));
             shared.wake.wait_timeout(log, time).unwrap_or_else(PoisonError::into_inner).0
         }
-    }
+    };
+    log.idle = false;
+    log
 }
 
 /// One sync for everything written so far. The lock is free meanwhile.
@@ -95,9 +100,10 @@ fn sync<'a>(shared: &'a Shared, log: MutexGuard<'a, Log>) -> MutexGuard<'a, Log>
         retried(|| disk.sync_data(&open.file)).map_err(|error| Failure::new("sync", &open.path, &error))
     });
     let mut log = shared.lock();
+    let mut freed = VecDeque::new();
     match done {
         Ok(()) => {
-            log.synced_to(target, end);
+            freed = log.synced_to(target, end);
             let far = end.offset > log.settings.segment_bytes / 2;
             log.chores |= far && log.spare.is_none() && log.trouble.is_none();
         }
@@ -107,18 +113,25 @@ fn sync<'a>(shared: &'a Shared, log: MutexGuard<'a, Log>) -> MutexGuard<'a, Log>
         }
     }
     shared.publish(&log);
-    log
+    if freed.is_empty() {
+        return log;
+    }
+    // It may be thousands of them, and nobody should wait for the allocator.
+    drop(log);
+    drop(freed);
+    shared.lock()
 }
 
 impl Log {
-    fn synced_to(&mut self, target: u64, end: Position) {
+    /// Notes what is on the medium; the batches are no longer needed.
+    #[must_use]
+    fn synced_to(&mut self, target: u64, end: Position) -> VecDeque<(u64, Batch)> {
         self.synced = target;
         self.synced_end = end;
-        while self.unsynced.front().is_some_and(|(number, _)| *number <= target) {
-            if let Some((_, batch)) = self.unsynced.pop_front() {
-                self.unsynced_bytes -= batch.len() as u64;
-            }
-        }
+        let done = self.unsynced.partition_point(|(number, _)| *number <= target);
+        let later = self.unsynced.split_off(done);
+        let freed = mem::replace(&mut self.unsynced, later);
+        self.unsynced_bytes -= freed.iter().map(|(_, batch)| batch.len() as u64).sum::<u64>();
         self.dirty_since = (!self.unsynced.is_empty()).then(Instant::now);
         self.dirty.retain(|open| open.number >= end.segment);
         if self.settings.recording == Recording::Strict {
@@ -127,6 +140,7 @@ impl Log {
             }
             self.marks.push_back((end, target));
         }
+        freed
     }
 
     /// Gives up all that is not synced: it must be written again elsewhere.
@@ -174,7 +188,7 @@ impl Log {
             self.settle(batch);
         }
         self.unsynced = batches;
-        self.synced_to(self.written, self.end);
+        drop(self.synced_to(self.written, self.end));
         self.chores = true;
         Ok(())
     }

@@ -148,7 +148,7 @@ pub fn merged<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<Vec<Fact>> {
     let mut merging = Merging::default();
     for row in rows {
         for fact in &row.facts {
-            merging.add(fact.clone());
+            merging.add(fact);
         }
     }
     merging.take()
@@ -159,19 +159,22 @@ pub fn merged<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<Vec<Fact>> {
 pub struct Merging {
     tables: Vec<Vec<Fact>>,
     places: HashMap<Vec<u8>, usize>,
+    /// The key at hand; kept for its memory.
+    key: Vec<u8>,
 }
 
 impl Merging {
-    /// Adds what a later frame says.
-    pub fn add(&mut self, fact: Fact) {
+    /// Adds what a later frame says. Most frames tell of rows that an earlier
+    /// one has told of, so that nothing but what is new need be copied.
+    pub fn add(&mut self, fact: &Fact) {
         self.tables.resize_with(TABLES.len(), Vec::new);
-        let key = key(&fact);
+        key(fact, &mut self.key);
         let facts = &mut self.tables[fact.table];
-        match self.places.get(&key).and_then(|at| facts.get_mut(*at)) {
+        match self.places.get(&self.key).and_then(|at| facts.get_mut(*at)) {
             Some(earlier) => earlier.merge(fact),
             None => {
-                self.places.insert(key, facts.len());
-                facts.push(fact);
+                self.places.insert(self.key.clone(), facts.len());
+                facts.push(fact.clone());
             }
         }
     }
@@ -195,8 +198,8 @@ impl Merging {
 
 /// Table and key as bytes: values have no hash of their own, as numbers with a
 /// point have none.
-fn key(fact: &Fact) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(40);
+fn key(fact: &Fact, bytes: &mut Vec<u8>) {
+    bytes.clear();
     bytes.push(u8::try_from(fact.table).unwrap_or(u8::MAX));
     for value in fact.key() {
         match value {
@@ -211,5 +214,4 @@ fn key(fact: &Fact) -> Vec<u8> {
             }
         }
     }
-    bytes
 }

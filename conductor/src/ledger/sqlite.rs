@@ -28,6 +28,14 @@ use crate::record::{Destination, Origin, Stream, StreamKind};
 /// counts as failed.
 const BUSY: Duration = Duration::from_secs(5);
 
+/// Room for the pages that a batch changes, in KiB, negative as SQLite wants it:
+/// what does not fit is written before its time, and read again.
+const CACHE: &str = "-8192";
+
+/// Pages in the file's log before they are folded into the file. Pages that
+/// every batch changes are folded once for several.
+const CHECKPOINT: &str = "4000";
+
 /// So many rows go into one statement, then so many, then the rest one by one:
 /// a hop to the driver's thread costs more than a row does.
 const ROWS: [usize; 3] = [64, 8, 1];
@@ -53,6 +61,8 @@ fn to_write(file: &Path) -> SqliteConnectOptions {
         .create_if_missing(true)
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Full)
+        .pragma("cache_size", CACHE)
+        .pragma("wal_autocheckpoint", CHECKPOINT)
 }
 
 impl Sqlite {

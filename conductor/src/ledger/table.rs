@@ -386,9 +386,9 @@ impl Fact {
     }
 
     /// Merges what a later frame says of the same row, as the database would.
-    pub fn merge(&mut self, later: Self) {
+    pub fn merge(&mut self, later: &Self) {
         let columns = TABLES[self.table].columns;
-        for ((old, new), column) in self.values.iter_mut().zip(later.values).zip(columns) {
+        for ((old, new), column) in self.values.iter_mut().zip(&later.values).zip(columns) {
             column.merge.apply(old, new);
         }
     }
@@ -400,16 +400,16 @@ impl Fact {
 }
 
 impl Merge {
-    fn apply(self, old: &mut Value, new: Value) {
+    fn apply(self, old: &mut Value, new: &Value) {
         match (self, &mut *old, new) {
             (_, _, Value::Null) => {}
-            (_, Value::Null, new) => *old = new,
+            (_, Value::Null, new) => *old = new.clone(),
             (First, ..) => {}
-            (Last, _, new) => *old = new,
-            (Append, Value::Text(old), Value::Text(new)) => old.push_str(&new),
-            (Sum, Value::Int(old), Value::Int(new)) => *old = old.saturating_add(new),
+            (Last, old, new) => old.clone_from(new),
+            (Append, Value::Text(old), Value::Text(new)) => old.push_str(new),
+            (Sum, Value::Int(old), Value::Int(new)) => *old = old.saturating_add(*new),
             (Sum, Value::Real(old), Value::Real(new)) => *old += new,
-            (Greatest, Value::Int(old), Value::Int(new)) => *old = new.max(*old),
+            (Greatest, Value::Int(old), Value::Int(new)) => *old = (*new).max(*old),
             // Columns have one type, so nothing else comes together.
             (Append | Sum | Greatest, ..) => {}
         }

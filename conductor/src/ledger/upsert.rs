@@ -37,10 +37,12 @@ pub fn sqlite(table: &Table, rows: usize) -> String {
     format!("INSERT INTO {} AS t ({}) VALUES {values} {}", table.name, columns(table), on_conflict(table))
 }
 
-/// Inserts so many frames in SQLite.
+/// Inserts so many frames in SQLite. A statement that fails leaves what it did
+/// to the transaction, which its caller gives up: SQLite then need not keep a
+/// copy of every page that the statement changes.
 pub fn sqlite_frames(rows: usize) -> String {
     let values = rows_of(row::COLUMNS.len(), rows);
-    format!("INSERT INTO frames ({}) VALUES {values}", row::COLUMNS.join(", "))
+    format!("INSERT OR FAIL INTO frames ({}) VALUES {values}", row::COLUMNS.join(", "))
 }
 
 /// Inserts the frames that are not there, from a list per column; the answer

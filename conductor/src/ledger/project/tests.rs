@@ -185,7 +185,7 @@ impl Rows {
             });
             let key = (fact.table, key.collect::<Vec<_>>().join("/"));
             match rows.get_mut(&key) {
-                Some(row) => row.merge(fact),
+                Some(row) => row.merge(&fact),
                 None => drop(rows.insert(key, fact)),
             }
         }

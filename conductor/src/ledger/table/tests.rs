@@ -129,7 +129,7 @@ fn rows_of_one_key_are_merged_as_their_columns_say() {
     let id = Uuid::nil();
     let key = || [id.into(), 7i64.into()];
     let mut row = Fact::new(MESSAGES, key()).set("text", "a\0b").set("chunks", 1i64).set("role", "agent");
-    row.merge(Fact::new(MESSAGES, key()).set("text", "c").set("chunks", 2i64).set("role", "user"));
+    row.merge(&Fact::new(MESSAGES, key()).set("text", "c").set("chunks", 2i64).set("role", "user"));
     let expected =
         Fact::new(MESSAGES, key()).set("text", "a\u{fffd}bc").set("chunks", 3i64).set("role", "agent");
     assert_eq!(row, expected);

@@ -4,12 +4,16 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that reports to people")]
 
 mod editor;
+mod frames;
+mod journal;
 mod machine;
 mod measure;
+mod recording;
 mod relay;
 mod report;
 mod rows;
 mod service;
+mod shipping;
 mod ssh;
 
 use std::{fs, path::PathBuf, time::Duration};
@@ -23,23 +27,26 @@ use crate::{
     ssh::Ssh,
 };
 
-const USAGE: &str = "bench [--quick] [--rounds N] [--only PART] [--json FILE]
+const USAGE: &str = "bench [--quick] [--rounds N] [--only PART] [--against PROGRAM] [--json FILE]
 
   --quick       a short run of two rounds, for a first impression
   --rounds N    rounds [default: 5; BENCH_ROUNDS]
-  --only PART   one part of each round: round-trips, streams, crowds, terminal, starts, new or memory
+  --only PART   one part of each round: round-trips, streams, crowds, terminal, starts, new, memory, journal,
+                recording, shipping or restart; ledger stands for the last four
+  --against PROGRAM   in the part recording, also compare with another build of `conductor`
   --json FILE   where everything goes, each round included [default: target/bench.json]";
 
 /// How to read the table, and what it does not say.
 const NOTES: &str = "\
 Ratios are the medians of the rounds' ratios of the conductor to another target; the relay only copies between pipes
-and TCP. n/a here: the ACP conductor. Not measured yet: permission decided by policy, journal, ledger, reattach,
-restart.";
+and TCP. Rows of the record have what their name says in the place of direct. n/a here: the ACP conductor. Not
+measured yet: permission decided by policy, reattach.";
 
 struct Options {
     quick: bool,
     rounds: Option<usize>,
-    only: Option<Part>,
+    only: Option<Vec<Part>>,
+    against: Option<PathBuf>,
     json: PathBuf,
 }
 
@@ -65,10 +72,10 @@ fn bench() -> Result<()> {
     let ssh = Ssh::start().inspect_err(|why| {
         eprintln!("no ssh to compare with, so its ratios noted elsewhere must do: {why}");
     });
-    let mut bench = Bench::start(programs, ssh.ok(), amount, machine)?;
+    let mut bench = Bench::start(programs, options.against, ssh.ok(), amount, machine)?;
     for index in 0..rounds {
         eprintln!("round {} of {rounds}", index + 1);
-        bench.round(index, options.only)?;
+        bench.round(index, options.only.as_deref())?;
     }
     let (rows, machine) = bench.finish()?;
     println!("\n{}\n{NOTES}", report::table(&rows, &machine));
@@ -87,7 +94,8 @@ fn options() -> Result<Option<Options>> {
         Ok(text) => Some(text.parse().context("BENCH_ROUNDS must be a number")?),
         Err(_) => None,
     };
-    let mut options = Options { quick: false, rounds, only: None, json: "target/bench.json".into() };
+    let mut options =
+        Options { quick: false, rounds, only: None, against: None, json: "target/bench.json".into() };
     let mut args = std::env::args().skip(1);
     while let Some(flag) = args.next() {
         let mut value = || args.next().with_context(|| format!("{flag} needs a value"));
@@ -95,6 +103,7 @@ fn options() -> Result<Option<Options>> {
             "--quick" => options.quick = true,
             "--rounds" => options.rounds = Some(value()?.parse().context("--rounds needs a number")?),
             "--only" => options.only = Some(Part::parse(&value()?).context("--only needs a part's name")?),
+            "--against" => options.against = Some(value()?.into()),
             "--json" => options.json = value()?.into(),
             "--help" | "-h" => return Ok(None),
             _ => bail!("unknown flag {flag}\n\n{USAGE}"),

@@ -2,6 +2,7 @@
 //! and through the conductor in turn.
 
 use std::{
+    path::PathBuf,
     process::Command,
     thread::sleep,
     time::{Duration, Instant},
@@ -11,7 +12,9 @@ use anyhow::{Result, bail, ensure};
 
 use crate::{
     editor::Editor,
+    journal,
     machine::{self, Machine},
+    recording::Recording,
     relay,
     report::{Each, Row, median, percentile},
     rows::Rows,
@@ -30,6 +33,9 @@ pub struct Amount {
     pub starts: usize,
     pub slow_starts: usize,
     pub idle_sessions: usize,
+    pub journal: journal::Amount,
+    /// Frames carried into each database.
+    pub shipped: usize,
 }
 
 impl Amount {
@@ -41,6 +47,8 @@ impl Amount {
         starts: 20,
         slow_starts: 3,
         idle_sessions: 200,
+        journal: journal::Amount { frames: 1_000_000, effects: 300 },
+        shipped: 200_000,
     };
     pub const QUICK: Self = Self {
         round_trips: 500,
@@ -50,11 +58,13 @@ impl Amount {
         starts: 5,
         slow_starts: 1,
         idle_sessions: 200,
+        journal: journal::Amount { frames: 300_000, effects: 100 },
+        shipped: 60_000,
     };
 }
 
 /// Frames per second of the paced stream.
-const PACE: usize = 500;
+pub const PACE: usize = 500;
 
 /// A slow reader takes nothing at first, then a little at a time, and then all the rest.
 const READER_ASLEEP: Duration = Duration::from_secs(1);
@@ -77,34 +87,45 @@ pub enum Part {
     Starts,
     New,
     Memory,
+    Journal,
+    Recording,
+    Shipping,
+    Restart,
 }
 
 impl Part {
-    const ALL: [Self; 7] = [
-        Self::RoundTrips,
-        Self::Streams,
-        Self::Crowds,
-        Self::Terminal,
-        Self::Starts,
-        Self::New,
-        Self::Memory,
+    const ALL: [(&'static str, Self); 11] = [
+        ("round-trips", Self::RoundTrips),
+        ("streams", Self::Streams),
+        ("crowds", Self::Crowds),
+        ("terminal", Self::Terminal),
+        ("starts", Self::Starts),
+        ("new", Self::New),
+        ("memory", Self::Memory),
+        ("journal", Self::Journal),
+        ("recording", Self::Recording),
+        ("shipping", Self::Shipping),
+        ("restart", Self::Restart),
     ];
 
-    pub fn parse(name: &str) -> Option<Self> {
-        const NAMES: [&str; 7] = ["round-trips", "streams", "crowds", "terminal", "starts", "new", "memory"];
-        NAMES.iter().position(|known| *known == name).map(|index| Self::ALL[index])
+    /// The parts that a name stands for: itself, or all that has to do with the record.
+    pub fn parse(name: &str) -> Option<Vec<Self>> {
+        if name == "ledger" {
+            return Some(vec![Self::Journal, Self::Recording, Self::Shipping, Self::Restart]);
+        }
+        Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, part)| vec![*part])
     }
 }
 
 /// An editor with a session.
-struct Seat {
-    editor: Editor,
-    session: String,
+pub struct Seat {
+    pub editor: Editor,
+    pub session: String,
 }
 
 impl Seat {
     /// Does the handshake and opens a session.
-    fn take(mut editor: Editor, service: &Service) -> Result<Self> {
+    pub fn take(mut editor: Editor, service: &Service) -> Result<Self> {
         editor.initialize()?;
         let session = editor.new_session(&service.work())?;
         Ok(Self { editor, session })
@@ -119,12 +140,19 @@ pub struct Bench {
     /// Nothing where OpenSSH is not installed.
     ssh: Option<Ssh>,
     seats: Each<Seat>,
+    recording: Recording,
     pub machine: Machine,
     rows: Rows,
 }
 
 impl Bench {
-    pub fn start(programs: Programs, ssh: Option<Ssh>, amount: Amount, machine: Machine) -> Result<Self> {
+    pub fn start(
+        programs: Programs,
+        other: Option<PathBuf>,
+        ssh: Option<Ssh>,
+        amount: Amount,
+        machine: Machine,
+    ) -> Result<Self> {
         let service = Service::start(&programs)?;
         let seat = match &ssh {
             Some(ssh) => Some(Seat::take(ssh.spawn(&programs.stub)?, &service)?),
@@ -136,7 +164,8 @@ impl Bench {
             ssh: seat,
             conductor: Seat::take(service.bridge("stub")?, &service)?,
         };
-        Ok(Self { programs, amount, service, ssh, seats, machine, rows: Rows::new() })
+        let recording = Recording::new(programs.clone(), other)?;
+        Ok(Self { programs, amount, service, ssh, seats, recording, machine, rows: Rows::new() })
     }
 
     /// Ends everything in good order and gives the rows in the order of the table.
@@ -145,13 +174,18 @@ impl Bench {
         for seat in [direct, relay, conductor].into_iter().chain(ssh) {
             seat.editor.end()?;
         }
+        self.recording.finish()?;
         self.service.stop()?;
         Ok((self.rows.into_vec(), self.machine))
     }
 
     /// One round of everything, or of one part. Who comes first changes from round to round.
-    pub fn round(&mut self, index: usize, only: Option<Part>) -> Result<()> {
-        for part in Part::ALL.into_iter().filter(|part| only.is_none_or(|only| only == *part)) {
+    pub fn round(&mut self, index: usize, only: Option<&[Part]>) -> Result<()> {
+        let parts = Part::ALL.into_iter().map(|(_, part)| part);
+        for part in parts.filter(|part| only.is_none_or(|only| only.contains(part))) {
+            self.service.step();
+            let (recording, amount) = (&mut self.recording, &self.amount);
+            let (machine, rows) = (&mut self.machine, &mut self.rows);
             match part {
                 Part::RoundTrips => self.round_trips(index)?,
                 Part::Streams => self.streams(index)?,
@@ -160,6 +194,10 @@ impl Bench {
                 Part::Starts => self.starts()?,
                 Part::New => self.new_sessions()?,
                 Part::Memory => self.memory()?,
+                Part::Journal => recording.journal(amount.journal, index, machine, rows)?,
+                Part::Recording => recording.service(amount, index, machine, rows)?,
+                Part::Shipping => recording.shipping(amount.shipped, machine, rows)?,
+                Part::Restart => recording.restart(machine, rows)?,
             }
         }
         Ok(())
@@ -443,12 +481,12 @@ fn stream(seat: &mut Seat, serve: u32, amount: Amount, size: usize) -> Result<(f
     Ok((median(&rates), micros(used) / (amount.stream * amount.streams) as f64))
 }
 
-fn rate(frames: usize, took: Duration) -> Result<f64> {
+pub fn rate(frames: usize, took: Duration) -> Result<f64> {
     ensure!(!took.is_zero(), "a stream that took no time");
     Ok(frames as f64 / took.as_secs_f64())
 }
 
-fn micros(time: Duration) -> f64 {
+pub fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 

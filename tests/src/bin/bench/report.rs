@@ -37,6 +37,8 @@ pub enum Goal {
     AddedAtMost(f64),
     /// The conductor's own number is at most this.
     AtMost(f64),
+    /// The conductor's own number is at least this.
+    AtLeast(f64),
 }
 
 /// What was measured of each target. ssh is not installed everywhere.
@@ -129,6 +131,7 @@ impl Row {
             Goal::SshAtLeast(least, noted) => to_ssh(noted).map(|ratio| ratio >= least),
             Goal::AddedAtMost(most) => Some(median(&self.added()) <= most),
             Goal::AtMost(most) => Some(median(&self.conductor) <= most),
+            Goal::AtLeast(least) => Some(median(&self.conductor) >= least),
         }
     }
 
@@ -146,6 +149,7 @@ impl Row {
             Goal::SshAtLeast(least, ssh) => format!("≥ {} × ssh{}", number(least), noted(least, ssh)),
             Goal::AddedAtMost(most) => format!("≤ {} {} added", number(most), self.unit),
             Goal::AtMost(most) => format!("≤ {} {}", number(most), self.unit),
+            Goal::AtLeast(least) => format!("≥ {} {}", number(least), self.unit),
         }
     }
 

@@ -1,7 +1,7 @@
 //! What is measured, and the goals it is held against.
 
 use crate::report::{
-    Goal::{AddedAtMost, AtMost, RatioAtLeast, RatioAtMost, SshAtLeast, SshAtMost},
+    Goal::{AddedAtMost, AtLeast, AtMost, RatioAtLeast, RatioAtMost, SshAtLeast, SshAtMost},
     Row,
 };
 
@@ -29,6 +29,50 @@ pub struct Rows {
     pub session: Row,
     pub fast_reader: Row,
     pub slow_reader: Row,
+    /// In runs of 1, 10 and 100 frames.
+    pub journal: [Row; 3],
+    pub effect_p50: Row,
+    pub effect_p99: Row,
+    pub effects_p50: Row,
+    pub effects_p99: Row,
+    /// What waits for its disk against what does not.
+    pub modes: Compared,
+    pub prompt_sync: Row,
+    /// This build against another.
+    pub builds: Compared,
+    pub postgres: Shipped,
+    pub sqlite: Shipped,
+    pub journal_bytes: Row,
+    pub restart: Row,
+}
+
+/// What is measured of two services.
+pub struct Compared {
+    pub prompt: Row,
+    pub paced: Row,
+    pub stream_small: Row,
+    pub stream_large: Row,
+}
+
+impl Compared {
+    fn into_rows(self) -> [Row; 4] {
+        [self.prompt, self.paced, self.stream_small, self.stream_large]
+    }
+}
+
+/// What is measured of the ledger in one database.
+pub struct Shipped {
+    pub frames: Row,
+    pub derived: Row,
+    pub catch_up: Row,
+    pub bytes: Row,
+    pub bytes_derived: Row,
+}
+
+impl Shipped {
+    fn into_rows(self) -> [Row; 5] {
+        [self.frames, self.derived, self.catch_up, self.bytes, self.bytes_derived]
+    }
 }
 
 impl Rows {
@@ -65,12 +109,50 @@ impl Rows {
             session: Row::new("memory per idle session in serve", "KiB", &[AtMost(64.0)]),
             fast_reader: Row::new("memory of serve above idle, stream of 2 KiB", "MiB", &[AtMost(32.0)]),
             slow_reader: Row::new("the same, slow reader", "MiB", &[AtMost(32.0)]),
+            journal: [
+                Row::new("journal in runs of 1, against a plain append", "frames/s", &[]),
+                Row::new("journal in runs of 10, against the same", "frames/s", &[AtLeast(500e3)]),
+                Row::new("journal in runs of 100, against the same", "frames/s", &[AtLeast(500e3)]),
+            ],
+            effect_p50: Row::new("effect released p50, against fdatasync", "µs", &[RatioAtMost(1.5)]),
+            effect_p99: Row::new("effect released p99, against fdatasync", "µs", &[RatioAtMost(2.0)]),
+            effects_p50: Row::new("the same p50, 16 writers at once", "µs", &[RatioAtMost(1.5)]),
+            effects_p99: Row::new("the same p99, 16 writers at once", "µs", &[RatioAtMost(2.0)]),
+            modes: Compared {
+                prompt: Row::new("prompt p50, durable against best-effort", "µs", &[]),
+                paced: Row::new("paced stream p50, durable against best-effort", "µs", &[]),
+                stream_small: Row::new("stream of 64 B, durable against best-effort", "frames/s", &[]),
+                stream_large: Row::new("stream of 2 KiB, durable against best-effort", "frames/s", &[]),
+            },
+            prompt_sync: Row::new("what durable adds to a prompt, against fdatasync", "µs", &[]),
+            builds: Compared {
+                prompt: Row::new("prompt p50, against the other build", "µs", &[]),
+                paced: Row::new("paced stream p50, against the other build", "µs", &[]),
+                stream_small: Row::new("stream of 64 B, against the other build", "frames/s", &[]),
+                stream_large: Row::new("stream of 2 KiB, against the other build", "frames/s", &[]),
+            },
+            postgres: Shipped {
+                frames: Row::new("Postgres, frames only, against COPY", "frames/s", &[RatioAtLeast(0.6)]),
+                derived: Row::new("Postgres, all tables, against COPY", "frames/s", &[RatioAtLeast(0.3)]),
+                catch_up: Row::new("the same, against 500 frames/s", "frames/s", &[RatioAtLeast(10.0)]),
+                bytes: Row::new("Postgres, frames only, against raw", "bytes/frame", &[]),
+                bytes_derived: Row::new("Postgres, all tables, against raw", "bytes/frame", &[]),
+            },
+            sqlite: Shipped {
+                frames: Row::new("SQLite, frames only, against INSERT", "frames/s", &[RatioAtLeast(0.6)]),
+                derived: Row::new("SQLite, all tables, against INSERT", "frames/s", &[RatioAtLeast(0.3)]),
+                catch_up: Row::new("the same, against 500 frames/s", "frames/s", &[RatioAtLeast(10.0)]),
+                bytes: Row::new("SQLite, frames only, against raw", "bytes/frame", &[]),
+                bytes_derived: Row::new("SQLite, all tables, against raw", "bytes/frame", &[]),
+            },
+            journal_bytes: Row::new("journal, against raw", "bytes/frame", &[]),
+            restart: Row::new("ready with 10k sessions, 1 GiB, against none", "s", &[AtMost(2.0)]),
         }
     }
 
     /// In the order of the table.
     pub fn into_vec(self) -> Vec<Row> {
-        vec![
+        let mut all = vec![
             self.prompt_p50,
             self.prompt_p99,
             self.permission,
@@ -93,6 +175,15 @@ impl Rows {
             self.session,
             self.fast_reader,
             self.slow_reader,
-        ]
+        ];
+        all.extend(self.journal);
+        all.extend([self.effect_p50, self.effect_p99, self.effects_p50, self.effects_p99]);
+        all.extend(self.modes.into_rows());
+        all.push(self.prompt_sync);
+        all.extend(self.builds.into_rows());
+        all.extend(self.postgres.into_rows());
+        all.extend(self.sqlite.into_rows());
+        all.extend([self.journal_bytes, self.restart]);
+        all
     }
 }

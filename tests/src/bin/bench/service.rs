@@ -3,6 +3,7 @@
 
 use std::{
     fs,
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::mpsc::{RecvTimeoutError, Sender, channel},
@@ -85,13 +86,29 @@ pub struct Service {
 
 impl Service {
     pub fn start(programs: &Programs) -> Result<Self> {
+        Self::start_with(programs, "")
+    }
+
+    /// Starts one with more settings.
+    pub fn start_with(programs: &Programs, settings: &str) -> Result<Self> {
+        Self::start_in(programs, settings, None)
+    }
+
+    /// Starts one with a state directory that is there already.
+    pub fn start_at(programs: &Programs, state: &Path) -> Result<Self> {
+        Self::start_in(programs, "", Some(state))
+    }
+
+    fn start_in(programs: &Programs, settings: &str, state: Option<&Path>) -> Result<Self> {
         let dir = TempDir::with_prefix("conductor-bench-")?;
         let base = dir.path().canonicalize()?;
-        for name in ["work", "state"] {
-            fs::create_dir(base.join(name))?;
+        fs::create_dir(base.join("work"))?;
+        match state {
+            Some(state) => symlink(state.canonicalize()?, base.join("state"))?,
+            None => fs::create_dir(base.join("state"))?,
         }
         let config = base.join("agents.toml");
-        fs::write(&config, configuration(programs, &base))?;
+        fs::write(&config, format!("{}\n{settings}", configuration(programs, &base)))?;
         let log = fs::File::create(base.join("log"))?;
         let mut command = Command::new(&programs.conductor);
         command.args(["serve", "--listen", "127.0.0.1:0", "--config"]).arg(&config);

@@ -270,7 +270,7 @@ async fn run(spec: Spec, ready: oneshot::Sender<Result<Arc<Process>, Arc<Exit>>>
         }
         Err(cause) => {
             let exit = finish(&spec.agent, pid, cause, None, &mut guarded, &closing, &mut words).await;
-            exit.record(Recorder::new(spec.journal.clone(), stream));
+            exit.record(recorder);
             ready.send(Err(Arc::new(exit))).ok();
             return;
         }
@@ -400,6 +400,14 @@ async fn handshake(
     }
 }
 
+/// Waits until what is pending is worth another try.
+async fn accepting(journal: Option<&Journal>) {
+    match journal {
+        Some(journal) => journal.accepting().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// What the task needs while the process serves.
 struct Owner {
     process: Arc<Process>,
@@ -418,6 +426,7 @@ impl Owner {
         stop: &Stop,
         recorder: Recorder,
     ) -> (Cause, Option<ExitStatus>) {
+        let journal = recorder.journal();
         let mut routing = Routing::new(self.process.clone(), OUTPUT_RUNS, OUTPUT_BYTES, recorder);
         for frame in early {
             routing.accept(&frame.into());
@@ -439,6 +448,9 @@ impl Owner {
                 Some(attach) = self.attaching.recv() => {
                     let attachment = routing.attach(attach.known);
                     attach.reply.send(attachment).ok();
+                }
+                () = accepting(journal.as_ref()), if routing.recorder.has_pending() => {
+                    routing.recorder.commit(Class::Stop).ok();
                 }
                 () = routing.deliver(), if routing.has_waiting() => {}
                 block = lines.read(), if !blocked => {

@@ -377,6 +377,8 @@ pub enum LedgerAction {
     )]
     Sql {
         /// One statement; `-` reads it from stdin
+        // It may begin with a comment.
+        #[arg(allow_hyphen_values = true)]
         statement: String,
         /// Print one JSON object per row
         #[arg(long, conflicts_with = "csv")]

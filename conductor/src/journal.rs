@@ -13,7 +13,8 @@
 //!
 //! `format` is what lies on disk, `batch` encodes it, `cursor` reads it, `disk` is
 //! the file system, `log` the state behind the lock, `sync` the thread, `index` where
-//! streams are, `recover` what happens at start and `findings` what it may find.
+//! streams are, `left` what could not be written in time, `recover` what happens at
+//! start and `findings` what it may find.
 
 use std::{
     fmt, io,
@@ -41,6 +42,7 @@ mod findings;
 mod format;
 mod heads;
 mod index;
+mod left;
 mod log;
 mod reader;
 mod recover;
@@ -335,6 +337,16 @@ impl Journal {
             shared.wrote(end);
         }
         outcome.map(Ticket)
+    }
+
+    /// Takes what the owner of a stream could not write before it went. It is
+    /// written as soon as that works; its numbers are used from now on.
+    pub fn leave(&self, batch: Batch) {
+        let shared = &*self.0.shared;
+        let mut log = shared.lock();
+        log.leave(batch);
+        shared.publish(&log);
+        shared.wake.notify_one();
     }
 
     /// Returns once the append may have its effect: when it is synced, in

@@ -17,6 +17,10 @@ use crate::{
 /// Bytes that may wait for the journal; above that the owner takes no more.
 const MOST_PENDING: usize = 4 << 20;
 
+/// The same for what editors say: it may stop something, so it is still heard
+/// when a frame of the largest size waits already.
+const MOST_OF_EDITORS: usize = 32 << 20;
+
 /// Writes one stream.
 #[derive(Debug)]
 pub struct Recorder {
@@ -90,8 +94,32 @@ impl Recorder {
         self.batch.len() < MOST_PENDING
     }
 
+    /// Whether what an editor says may still be added.
+    pub fn can_hear_editor(&self) -> bool {
+        self.batch.len() < MOST_OF_EDITORS
+    }
+
+    /// Where it writes.
+    pub fn journal(&self) -> Option<Journal> {
+        self.journal.clone()
+    }
+
+    /// Nothing more comes: what the journal would not take is left to it, so
+    /// that whoever writes to this stream next goes on behind it.
+    pub fn leave(&mut self) {
+        if let Some(journal) = self.journal.as_ref().filter(|_| !self.batch.is_empty()) {
+            journal.leave(std::mem::take(&mut self.batch));
+        }
+    }
+
     /// Whether something waits for the journal.
     pub fn has_pending(&self) -> bool {
         !self.batch.is_empty()
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.leave();
     }
 }

@@ -348,18 +348,23 @@ impl Session {
         // What came too late is answered like what comes from now on.
         input.close();
         held.extend(std::iter::from_fn(|| input.try_recv()));
-        for frame in held.iter().filter(|frame| frame.peek().kind == Kind::Request) {
-            self.say_editor(Refusal::unknown_session(frame).frame(frame.get(frame.peek().id)));
+        for frame in held.iter().filter(|frame| frame.peek().method != Method::CancelRequest) {
+            if frame.peek().kind == Kind::Request {
+                self.say_editor(Refusal::unknown_session(frame).frame(frame.get(frame.peek().id)));
+            }
             self.commit(Input::Frame(frame));
         }
         // First the agent: stopping must not wait for an editor that is slow, and
         // the place is free before the editor reads that the session is closed.
         self.leave();
         self.binding = None;
-        if let Some(id) = self.closing.take() {
-            self.say_editor(acp::result(&id, b"{}"));
+        let closed = self.closing.take().map(|id| acp::result(&id, b"{}"));
+        self.note_ended(closed.as_ref());
+        // From here on somebody else may open the session and write its record.
+        self.park();
+        if let Some(closed) = closed {
+            self.say_last(closed);
         }
-        self.note_ended();
         self.flush_editor().await;
         self.host.ended().await;
         self.link.events.send(SessionEvent::Ended(self.link.slot)).await.ok();
@@ -389,11 +394,10 @@ impl Session {
             let has_outbox = self.to_editor.len() < MAX_OUTBOX && self.to_agent.len() < MAX_OUTBOX;
             // What stops something must not wait: not what the editor says…
             let hears_editor =
-                has_outbox && self.recorder.has_room() && (agent_size == 0 || agent_ticket.is_some());
+                has_outbox && self.recorder.can_hear_editor() && (agent_size == 0 || agent_ticket.is_some());
             // …nor the end of a turn that was cancelled, however full the disk is.
-            let reads_on = !self.is_unwritten()
-                || self.recorder.has_room()
-                    && self.turn.as_ref().is_some_and(|turn| turn.cancelled.is_some());
+            let reads_on = self.recorder.has_room()
+                && (!self.is_unwritten() || self.turn.as_ref().is_some_and(|turn| turn.cancelled.is_some()));
             let hears_agent = !agent_gone && editor_size == 0 && has_outbox && has_room && reads_on;
             tokio::select! {
                 biased;
@@ -418,7 +422,7 @@ impl Session {
                 released = released(&journal, editor_ticket), if editor_ticket.is_some() => {
                     self.editor_released(released);
                 }
-                () = journal.accepting(), if self.is_unwritten() => self.write(),
+                () = journal.accepting(), if self.recorder.has_pending() => self.write(),
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
                     self.deadline_passed().await;
                     self.commit(Input::Nothing);

@@ -103,7 +103,7 @@ impl Routing {
     /// Whether something waits to be delivered, so that nothing more may be
     /// read.
     pub(super) fn is_blocked(&self) -> bool {
-        !self.outgoing.is_empty() || self.replies.len() > MAX_REPLIES
+        !self.outgoing.is_empty() || self.replies.len() > MAX_REPLIES || !self.recorder.has_room()
     }
 
     /// Whether something waits at all.
@@ -167,7 +167,12 @@ impl Routing {
             match way {
                 Way::To(slot) => self.send(slot, part),
                 Way::All => {
-                    let slots: Vec<u32> = self.slots.keys().copied().collect();
+                    let open = self.slots.iter().filter(|(_, slot)| !slot.output.is_closed());
+                    let slots: Vec<u32> = open.map(|(slot, _)| *slot).collect();
+                    // Without any session it is the process's own, once.
+                    if slots.is_empty() {
+                        self.record(&part);
+                    }
                     for slot in slots {
                         self.send(slot, part.clone());
                     }

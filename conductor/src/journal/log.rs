@@ -149,6 +149,9 @@ pub(super) struct Log {
     /// What the file `shipped` says.
     pub told_shipped: Position,
 
+    /// What owners of streams left, until the trouble ends.
+    pub left: Vec<Batch>,
+    pub left_bytes: u64,
     gaps: HashMap<Uuid, Gap>,
     /// Frames that passed unrecorded.
     pub unrecorded: u64,
@@ -196,6 +199,8 @@ impl Log {
             unshipped: 0,
             alarmed: false,
             told_shipped: Position::default(),
+            left: Vec::new(),
+            left_bytes: 0,
             gaps: HashMap::new(),
             unrecorded: 0,
             damaged: 0,
@@ -226,13 +231,18 @@ impl Log {
 
     /// Whether a refused stream is worth another try.
     pub(super) fn accepts(&self) -> bool {
-        self.closed || (!self.is_refusing() && self.unsynced_bytes < self.settings.unsynced_bytes)
+        !self.closing && !self.is_refusing() && self.unsynced_bytes < self.settings.unsynced_bytes
     }
 
     /// Writes the batch, or says why not. The number is that of its ticket.
     pub(super) fn append(&mut self, batch: Batch, class: Class) -> Result<u64, Refused> {
         if let Some((cause, why)) = self.refuses(class, batch.len() as u64) {
             return self.refuse(batch, cause, why);
+        }
+        // What is left comes first in its stream.
+        if let Some(trouble) = self.trouble.as_ref().filter(|_| self.has_left(&batch)) {
+            let why = trouble.why.clone();
+            return self.refuse(batch, Cause::Disk, why);
         }
         if batch.is_empty() {
             return Ok(self.written);
@@ -308,6 +318,12 @@ impl Log {
         if self.settings.recording != Recording::BestEffort || !passes {
             return Err(Refused { batch, cause, why });
         }
+        self.miss(&batch, &why);
+        Ok(self.written)
+    }
+
+    /// Notes that these frames are not recorded.
+    pub(super) fn miss(&mut self, batch: &Batch, why: &Arc<str>) {
         for entry in batch.entries() {
             let (stream, from, to) = (entry.stream, entry.first_seq, entry.last_seq);
             self.index.used(stream, to);
@@ -317,7 +333,11 @@ impl Log {
             gap.count += to - from + 1;
             self.unrecorded += to - from + 1;
         }
-        Ok(self.written)
+    }
+
+    /// Whether frames of this stream passed unrecorded, and that is not noted yet.
+    pub(super) fn misses(&self, stream: Stream) -> bool {
+        self.gaps.contains_key(&stream.id)
     }
 
     /// Writes down what passed unrecorded. The note takes the first number of
@@ -349,7 +369,7 @@ impl Log {
     }
 
     /// Writes a batch at the end, whole or not at all.
-    fn put(&mut self, mut batch: Batch, preallocate: bool) -> Result<u64, (Batch, Failure)> {
+    pub(super) fn put(&mut self, mut batch: Batch, preallocate: bool) -> Result<u64, (Batch, Failure)> {
         if let Err(failure) = self.make_room(batch.len() as u64, preallocate) {
             return Err((batch, failure));
         }

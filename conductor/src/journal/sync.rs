@@ -264,6 +264,7 @@ fn mend(log: &mut Log) {
             }
             log.current = None;
         }
+        log.put_left()?;
         log.put_note("goes on", "the journal can be written again", true)
     })();
     match mended {

@@ -265,6 +265,7 @@ impl Shipper {
         }
         let start = self.progress.borrow().reached.unwrap_or_default();
         let mut batch = Batch { start, end: start, rows: Vec::new() };
+        self.states.begin_batch();
         while let Some(record) = self.queue.front() {
             if !batch.rows.is_empty() && batch.rows.len() + record.count as usize > BATCH_ROWS {
                 break;

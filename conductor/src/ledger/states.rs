@@ -21,6 +21,10 @@ const MOST: usize = 1024;
 pub struct States {
     streams: HashMap<Uuid, Kept>,
     clock: u64,
+    /// What was used after this is not in the ledger yet.
+    written: u64,
+    /// Below so many there is no use in looking again for some to forget.
+    crowd: usize,
 }
 
 #[derive(Debug)]
@@ -53,6 +57,12 @@ impl States {
         Ok(frame.project(&mut kept.state))
     }
 
+    /// Everything that was folded so far is in the ledger.
+    pub fn begin_batch(&mut self) {
+        self.written = self.clock;
+        self.crowd = 0;
+    }
+
     /// Forgets everything, as what was folded has not been written.
     pub fn clear(&mut self) {
         self.streams.clear();
@@ -60,13 +70,16 @@ impl States {
 
     /// Forgets the half that was not used for longest, if there are too many.
     fn make_room(&mut self) {
-        if self.streams.len() < MOST {
+        if self.streams.len() < MOST.max(self.crowd) {
             return;
         }
         let mut used: Vec<_> = self.streams.values().map(|kept| kept.used).collect();
         used.sort_unstable();
         let median = used[used.len() / 2];
-        self.streams.retain(|_, kept| kept.used > median);
+        // What belongs to this batch could not be made again from the ledger.
+        let written = self.written;
+        self.streams.retain(|_, kept| kept.used > median.min(written));
+        self.crowd = 2 * self.streams.len();
     }
 }
 

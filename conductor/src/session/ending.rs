@@ -91,6 +91,10 @@ impl Session {
                 }
             }
         }
+    }
+
+    /// Lets others have the session.
+    pub(super) fn park(&self) {
         match self.open.opening {
             // A session that never came to be is not remembered.
             Opening::New if !self.is_open => {}

@@ -106,20 +106,22 @@ impl Session {
     /// Copies a frame to the editor with our session id, another id, and one
     /// more edit.
     fn pass(&mut self, frame: &Frame, id: Span, new_id: &[u8], span: Span, with: &[u8]) {
+        let class = match frame.peek().method {
+            // Who writes or runs something may be the editor.
+            Method::FsWrite | Method::TerminalCreate => Class::Effect,
+            Method::CancelRequest => Class::Stop,
+            _ => Class::Stream,
+        };
+        self.pass_as(class, frame, (id, new_id), (span, with));
+    }
+
+    fn pass_as(&mut self, class: Class, frame: &Frame, id: (Span, &[u8]), edit: (Span, &[u8])) {
         let mut out = BytesMut::new();
         // An extension's answer may name anything by `sessionId`.
         let bound = self.binding.as_ref().map(|binding| &binding.name[..]);
         let session =
             Some(frame.peek().session).filter(|span| Some(frame.get(*span)) == bound).unwrap_or_default();
-        splice(&mut out, frame.bytes(), [(id, new_id), (session, &self.name), (span, with)]);
-        let class = match frame.peek().method {
-            // Who writes or runs something may be the editor.
-            Method::FsWrite | Method::TerminalCreate => Class::Effect,
-            Method::CancelRequest => Class::Stop,
-            // The end of a turn that was cancelled.
-            _ if self.class == Class::Stop => Class::Stop,
-            _ => Class::Stream,
-        };
+        splice(&mut out, frame.bytes(), [id, (session, &self.name), edit]);
         self.relay_editor(Packet { frames: out.freeze(), count: 1 }, class);
     }
 
@@ -138,14 +140,12 @@ impl Session {
             Purpose::Prompt => {
                 let cancelled = self.turn.take().is_some_and(|turn| turn.cancelled.is_some());
                 self.router.turn_ended();
-                if cancelled {
-                    self.class = Class::Stop;
-                }
                 match (cancelled, peek.stop_reason.is_some()) {
                     (false, _) => self.pass(frame, peek.id, &request.editor_id, Span::default(), &[]),
                     // Some agents say "end_turn" of a turn that was cancelled.
                     (true, true) => {
-                        self.pass(frame, peek.id, &request.editor_id, peek.stop_reason, b"\"cancelled\"");
+                        let id = (peek.id, &request.editor_id[..]);
+                        self.pass_as(Class::Stop, frame, id, (peek.stop_reason, b"\"cancelled\""));
                     }
                     // Others answer with an error.
                     (true, false) => self.say_editor(acp::result(&request.editor_id, acp::CANCELLED_TURN)),

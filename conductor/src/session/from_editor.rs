@@ -5,7 +5,7 @@ use tokio::time::Instant;
 
 use super::{Ask, MAX_IN_FLIGHT, MAX_QUEUED_PROMPTS, Purpose, Recorded, Request, Session, Turn};
 use crate::{
-    acp::{self, code},
+    acp::{self, Refusal, code},
     frame::{self, Frame, Kind, Method, Span, splice},
     journal::Class,
     pending::WireId,
@@ -144,10 +144,15 @@ impl Session {
         // keep the word for the next one.
         let Some(turn) = self.turn.as_mut().filter(|turn| turn.cancelled.is_none()) else { return };
         turn.cancelled = Some(Instant::now() + self.open.cancel_grace);
-        if self.take_back_prompt() {
+        let number = turn.number;
+        if self.take_back(number) {
             return self.end_turn_cancelled();
         }
         self.forward(frame, None, false);
+        // A permission that has not gone out yet must not follow the cancel.
+        for agent_id in self.take_back_answers() {
+            self.say_agent(acp::result(&agent_id, acp::CANCELLED_PERMISSION), Class::Stop);
+        }
         // Some agents never end the turn while one of these is open.
         self.answer_asks(|ask| matches!(ask.method, Method::RequestPermission | Method::ElicitationCreate));
     }
@@ -163,11 +168,29 @@ impl Session {
         let found = self.requests.find(|request| request.editor_id == editor_id).map(|(number, _)| number);
         // The connection records it; here it counts only if it is for us.
         self.deferred = true;
-        if let (Some(number), Some(binding)) = (found, &self.binding) {
+        if let (Some(number), Some(slot)) = (found, self.binding.as_ref().map(|binding| binding.slot)) {
             self.deferred = false;
-            let id = WireId { slot: binding.slot, number }.value();
+            // The agent must not hear of the end before the request.
+            if self.take_back(number) {
+                return self.end_taken_back(number);
+            }
+            let id = WireId { slot, number }.value();
             let line = acp::call(None, "$/cancel_request", &serde_json::json!({ "requestId": id }));
             self.say_agent(line, Class::Stop);
+        }
+    }
+
+    /// Answers a request of the editor that the agent never saw.
+    fn end_taken_back(&mut self, number: u32) {
+        if self.turn.as_ref().is_some_and(|turn| turn.number == number) {
+            self.end_turn_cancelled();
+            return self.next_turn();
+        }
+        let Some(request) = self.requests.complete(number) else { return };
+        let refusal = Refusal::new(code::CANCELLED, "cancelled as asked");
+        match request.purpose {
+            Purpose::Open => self.answer_opening(&refusal),
+            _ => self.say_editor(refusal.frame(&request.editor_id)),
         }
     }
 

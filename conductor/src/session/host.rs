@@ -211,11 +211,15 @@ impl Session {
             (Some(done), Some(workspace)) => workspace.settle(done),
             _ => Err(Refusal::new(code::INTERNAL, "the conductor failed at this request; its log says why")),
         };
-        let answer = match outcome {
-            Ok(result) => acp::result(&asked.agent_id, &result),
-            Err(refusal) => refusal.frame(&asked.agent_id),
+        let (answer, class) = match outcome {
+            Ok(result) => (acp::result(&asked.agent_id, &result), Class::Stream),
+            // Who asked is told at once, whatever the disk does.
+            Err(refusal) if refusal.code == code::NOT_RECORDED => {
+                (refusal.frame(&asked.agent_id), Class::Stop)
+            }
+            Err(refusal) => (refusal.frame(&asked.agent_id), Class::Stream),
         };
-        self.say_agent(answer, Class::Stream);
+        self.say_agent(answer, class);
     }
 
     /// The session ends: its commands are killed at once, whoever is slow to

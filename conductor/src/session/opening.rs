@@ -3,7 +3,7 @@
 
 use std::{path::Path, pin::pin, time::SystemTime};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -14,7 +14,7 @@ use crate::{
     journal::Class,
     pool::Pool,
     queue,
-    record::note,
+    record::{Destination, Origin, note},
     router::Entry,
 };
 
@@ -181,8 +181,11 @@ impl Session {
         self.recorder.note(note::SESSION_BOUND, &params);
     }
 
-    /// The last words.
-    pub(super) fn note_ended(&mut self) {
+    /// The last words of the record, with those to the editor, if any.
+    pub(super) fn note_ended(&mut self, closed: Option<&Bytes>) {
+        if let Some(line) = closed {
+            self.recorder.frame(Origin::Conductor, Destination::Editor, None, line);
+        }
         let reason = match (&self.exit, self.closed, self.is_open) {
             (_, true, _) => "closed",
             (Some(_), ..) => "agent ended",
@@ -192,6 +195,7 @@ impl Session {
         self.recorder.note(note::SESSION_ENDED, &json!({ "reason": reason }));
         self.class = Class::Stop;
         self.commit(Input::Nothing);
+        self.recorder.leave();
     }
 }
 

@@ -81,6 +81,11 @@ impl Session {
         self.relay_editor(Packet { frames: line, count: 1 }, Class::Stop);
     }
 
+    /// Says the last thing to the editor, which is recorded already.
+    pub(super) fn say_last(&mut self, line: Bytes) {
+        self.queue_editor(Packet { frames: line, count: 1 }, None);
+    }
+
     fn stage(&mut self, to: Destination, packet: Packet, class: Class) {
         self.class = self.class.max(class);
         self.staged.push(Outgoing { to, packet, class });
@@ -115,6 +120,17 @@ impl Session {
     /// Writes what is pending and lets go what waited for that.
     pub(super) fn write(&mut self) {
         let class = std::mem::take(&mut self.class);
+        // What stops something is written in any case, but that takes no effect
+        // with it.
+        if class == Class::Stop
+            && let Some(why) = self.journal.refusing()
+        {
+            self.refuse_effects(&why);
+            if !self.entries.is_empty() {
+                self.class = class;
+                return self.commit(Input::Nothing);
+            }
+        }
         match self.recorder.commit(class) {
             Ok(ticket) => {
                 for held in std::mem::take(&mut self.held) {
@@ -147,6 +163,19 @@ impl Session {
                     self.commit(Input::Nothing);
                 }
             }
+        }
+    }
+
+    fn refuse_effects(&mut self, why: &Arc<str>) {
+        for gate in self.gates.drain(..) {
+            gate.send(Err(why.clone())).ok();
+        }
+        let staged = std::mem::take(&mut self.staged).into_iter();
+        let (effects, rest) = staged.partition(|outgoing| outgoing.class == Class::Effect);
+        self.staged = rest;
+        let effects: Vec<Outgoing> = effects;
+        for effect in effects {
+            self.effect_refused(effect.to, &effect.packet, why);
         }
     }
 
@@ -213,6 +242,8 @@ impl Session {
     pub(super) fn editor_released(&mut self, released: Result<(), Arc<str>>) {
         let Some(front) = self.to_editor.front_mut() else { return };
         front.after = None;
+        // Only now is it the editor that may be slow.
+        self.stalled_since = Some(Instant::now());
         if let Err(why) = released
             && let Some(front) = self.to_editor.pop_front()
         {
@@ -254,23 +285,42 @@ impl Session {
         }
     }
 
-    /// Takes back the prompt of the running turn if it has not gone out yet;
-    /// whether it had not.
-    pub(super) fn take_back_prompt(&mut self) -> bool {
-        let Some(number) = self.turn.as_ref().map(|turn| turn.number) else { return false };
+    /// Takes back a request to the agent that still waits for the disk; whether
+    /// it did.
+    pub(super) fn take_back(&mut self, number: u32) -> bool {
         let is_it = |waiting: &Waiting| {
-            let frames = &waiting.packet.frames;
-            let line = frames.strip_suffix(b"\n").unwrap_or(frames);
-            waiting.after.is_some()
-                && Frame::parse(frames.slice(..line.len())).is_ok_and(|frame| {
-                    let peek = frame.peek();
-                    peek.kind == Kind::Request
-                        && WireId::parse(frame.get(peek.id)).is_some_and(|id| id.number == number)
-                })
+            waiting.effect().is_some_and(|frame| {
+                let peek = frame.peek();
+                peek.kind == Kind::Request
+                    && WireId::parse(frame.get(peek.id)).is_some_and(|id| id.number == number)
+            })
         };
         match self.to_agent.iter().position(is_it) {
             Some(at) => self.to_agent.remove(at).is_some(),
             None => false,
         }
+    }
+
+    /// Takes back the answers to the agent that still wait for the disk; the
+    /// agent's ids of what they answer.
+    pub(super) fn take_back_answers(&mut self) -> Vec<Bytes> {
+        let mut ids = Vec::new();
+        self.to_agent.retain(|waiting| match waiting.effect() {
+            Some(frame) if frame.peek().kind != Kind::Request => {
+                ids.push(frame.copy(frame.peek().id));
+                false
+            }
+            _ => true,
+        });
+        ids
+    }
+}
+
+impl Waiting {
+    /// The frame, if it waits for the disk.
+    fn effect(&self) -> Option<Frame> {
+        let frames = &self.packet.frames;
+        let line = frames.strip_suffix(b"\n").unwrap_or(frames);
+        self.after.and_then(|_| Frame::parse(frames.slice(..line.len())).ok())
     }
 }

@@ -7,4 +7,5 @@ mod fixture;
 mod frames;
 mod grpc;
 mod questions;
+mod readme;
 mod sql;

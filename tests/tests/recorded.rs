@@ -184,10 +184,12 @@ fn full_journal_stops_agents_and_effects_until_the_ledger_takes_it() {
     other.set_deadline(PATIENCE);
     // Far more than the cap: the agent is not read once it is reached.
     let flood = editor.prompt_do(&session, &json!([{ "update": { "n": 1800, "size": 40_000 } }]));
+    // Refused in any case, and at once: the agent takes no sound. What counts is why.
+    let sound = json!([{ "type": "audio", "data": "", "mimeType": "audio/wav" }]);
     let mut error = Value::Null;
     let refused = poll_until(PATIENCE, || {
-        let id = other.prompt(&second, "refused when the journal is full");
-        error = other.response(&id)["error"].clone();
+        let id = other.request("session/prompt", &json!({ "sessionId": second, "prompt": sound }));
+        error = other.error_of(&id);
         error["code"] == NOT_RECORDED
     });
     assert!(refused, "the journal is never full:\n{}", service.log());

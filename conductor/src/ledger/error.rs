@@ -36,11 +36,6 @@ pub enum LedgerError {
 }
 
 impl LedgerError {
-    /// Whether trying the same again may succeed by itself.
-    pub fn is_passing(&self) -> bool {
-        matches!(self, Self::Unavailable(_))
-    }
-
     /// The same with a text changed, as to take a secret out.
     pub fn map_text(self, change: impl Fn(&str) -> String) -> Self {
         match self {

@@ -34,7 +34,7 @@ pub(super) enum Input<'a> {
 #[derive(Debug)]
 pub(super) enum Entry {
     /// Our own words.
-    Said(Destination, Bytes, Option<u64>),
+    Said(Destination, Bytes),
     /// An editor's frame that waited.
     Late(Frame, Option<u64>),
 }
@@ -70,14 +70,14 @@ impl Session {
 
     /// Says something to the agent.
     pub(super) fn say_agent(&mut self, line: Bytes, class: Class) {
-        self.entries.push(Entry::Said(Destination::Agent, line.clone(), None));
+        self.entries.push(Entry::Said(Destination::Agent, line.clone()));
         self.relay_agent(line, class);
     }
 
     /// Says something to the editor. Nobody must wait for a disk to learn that
     /// it is refused something or that it has ended.
     pub(super) fn say_editor(&mut self, line: Bytes) {
-        self.entries.push(Entry::Said(Destination::Editor, line.clone(), None));
+        self.entries.push(Entry::Said(Destination::Editor, line.clone()));
         self.relay_editor(Packet { frames: line, count: 1 }, Class::Stop);
     }
 
@@ -108,7 +108,7 @@ impl Session {
         self.deferred = false;
         for entry in std::mem::take(&mut self.entries) {
             match entry {
-                Entry::Said(to, line, id) => self.recorder.frame(Origin::Conductor, to, id, &line),
+                Entry::Said(to, line) => self.recorder.frame(Origin::Conductor, to, None, &line),
                 Entry::Late(frame, id) => {
                     self.recorder.frame(Origin::Editor, Destination::Agent, id, frame.bytes());
                 }
@@ -171,9 +171,8 @@ impl Session {
             gate.send(Err(why.clone())).ok();
         }
         let staged = std::mem::take(&mut self.staged).into_iter();
-        let (effects, rest) = staged.partition(|outgoing| outgoing.class == Class::Effect);
+        let (effects, rest): (Vec<_>, _) = staged.partition(|outgoing| outgoing.class == Class::Effect);
         self.staged = rest;
-        let effects: Vec<Outgoing> = effects;
         for effect in effects {
             self.effect_refused(effect.to, &effect.packet, why);
         }
@@ -255,8 +254,7 @@ impl Session {
     /// An effect that cannot be recorded does not happen: whoever asked for it
     /// is told why.
     fn effect_refused(&mut self, to: Destination, packet: &Packet, why: &str) {
-        let line = packet.frames.strip_suffix(b"\n").unwrap_or(&packet.frames);
-        let Ok(frame) = Frame::parse(packet.frames.slice(..line.len())) else { return };
+        let Some(frame) = only_frame(packet) else { return };
         let peek = frame.peek();
         let refusal = Refusal::new(code::NOT_RECORDED, why);
         let number = WireId::parse(frame.get(peek.id)).map(|id| id.number);
@@ -319,8 +317,12 @@ impl Session {
 impl Waiting {
     /// The frame, if it waits for the disk.
     fn effect(&self) -> Option<Frame> {
-        let frames = &self.packet.frames;
-        let line = frames.strip_suffix(b"\n").unwrap_or(frames);
-        self.after.and_then(|_| Frame::parse(frames.slice(..line.len())).ok())
+        self.after.and_then(|_| only_frame(&self.packet))
     }
+}
+
+/// The frame of a packet that holds one, as all effects do.
+fn only_frame(packet: &Packet) -> Option<Frame> {
+    let line = packet.frames.strip_suffix(b"\n").unwrap_or(&packet.frames);
+    Frame::parse(packet.frames.slice(..line.len())).ok()
 }

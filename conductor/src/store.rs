@@ -45,6 +45,9 @@ const STEPS: [&str; VERSION as usize] = ["CREATE TABLE sessions (
 /// Another program's transaction is waited for so long.
 const BUSY: Duration = Duration::from_secs(5);
 
+/// Pause after a write, so that what many sessions change goes into one.
+const PAUSE: Duration = Duration::from_millis(20);
+
 /// Pause after a write that failed.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -175,7 +178,10 @@ impl Store {
             }
             let (rows, version) = router.take_changed();
             match self.write(&rows).await {
-                Ok(()) => router.saved(version),
+                Ok(()) => {
+                    router.saved(version);
+                    tokio::time::sleep(PAUSE).await;
+                }
                 Err(error) => {
                     tracing::warn!(%error, "the sessions cannot be saved; trying again");
                     router.not_saved(&rows);

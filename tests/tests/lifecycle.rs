@@ -104,7 +104,7 @@ fn p38_after_an_exit_between_turns_the_next_prompt_goes_on() {
     let service = service(&json!({})).start();
     let (mut editor, session) = service.session();
     editor.turn_do(&session, &json!([{ "after": [{ "exit": 27 }] }]));
-    assert!(poll_until(Duration::from_secs(5), || service.agents_alive().is_empty()));
+    service.wait_no_process("fake");
     assert_eq!(editor.turn(&session, "anyone?"), ["echo: anyone?"]);
 }
 

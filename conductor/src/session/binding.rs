@@ -174,6 +174,7 @@ impl Session {
             Way::New | Way::Handover => Bytes::new(),
         };
         (self.ways, self.way, self.exit) = (ways, Some(way), None);
+        self.is_replaying = false;
         // Numbers begin anew at every place: the first request opens it.
         self.requests = Pending::new();
         let binding = Binding { id: Uuid::now_v7(), lease, slot: attachment.slot, name };
@@ -300,8 +301,11 @@ impl Session {
             self.tell_editor(answer);
             self.opened();
         }
-        self.way = None;
-        if by_editor || !std::mem::take(&mut self.is_parked) {
+        (self.way, self.is_replaying) = (None, way == Way::Load);
+        // That a session which was asked for, or has rested, goes on as before is
+        // no news.
+        let is_expected = std::mem::take(&mut self.is_parked) || by_editor;
+        if way == Way::Handover || !is_expected {
             self.notice(way);
         }
         self.idle_since = Instant::now();

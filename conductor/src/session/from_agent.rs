@@ -78,7 +78,7 @@ impl Session {
     fn passes(&self, bytes: &[u8], peek: &Peek) -> bool {
         match peek.update.of(bytes) {
             b"\"agent_message_chunk\"" | b"\"agent_thought_chunk\"" | b"\"tool_call_update\""
-                if self.way.is_none() =>
+                if self.way.is_none() && !self.is_replaying =>
             {
                 true
             }
@@ -92,8 +92,8 @@ impl Session {
             // The editor has the history, or gets it from our own record; some
             // agents replay it even to who resumes.
             kind => {
-                let is_replay = matches!(self.way, Some(Way::Resume | Way::Load)) && HISTORY.contains(&kind);
-                !is_replay && self.takes(bytes, peek)
+                let may_replay = self.is_replaying || matches!(self.way, Some(Way::Resume | Way::Load));
+                !(may_replay && HISTORY.contains(&kind)) && self.takes(bytes, peek)
             }
         }
     }

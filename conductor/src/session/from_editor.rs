@@ -81,6 +81,7 @@ impl Session {
         self.forward(frame, Some(Purpose::Prompt), late);
         let number =
             self.requests.find(|request| request.purpose == Purpose::Prompt).map(|(number, _)| number);
+        self.is_replaying = false;
         let from_seq = self.recorder.last_seq();
         self.turn = number.map(|number| Turn { number, from_seq, cancelled: None });
         self.router.turn_begun(self.open.id);

@@ -38,8 +38,9 @@ const MOST_TOOLS: usize = 1024;
 /// A session's record, read from the front.
 #[derive(Debug, Default)]
 struct Past {
-    /// The id of a request of ours whose replay the editor has not seen.
-    swallowing: Option<Vec<u8>>,
+    /// The id of a request of ours whose replay the editor has not seen, and
+    /// whether that may come after its answer.
+    swallowing: Option<(Vec<u8>, bool)>,
     /// The id that the running turn's prompt went on with.
     prompt: Option<i64>,
     /// Tool calls that nobody has ended, while the turn they belong to has no
@@ -95,19 +96,24 @@ impl Past {
             (Kind::Request, Method::SessionPrompt) if origin == "editor" && frame.outgoing_id.is_some() => {
                 self.prompt = frame.outgoing_id;
                 self.tools.clear();
+                self.swallowing = None;
                 Told::Prompt(peek)
             }
             (Kind::Request, Method::SessionLoad | Method::SessionResume) if to == "agent" => {
+                let is_load = peek.method == Method::SessionLoad;
                 self.swallowing = match (origin, frame.outgoing_id) {
-                    ("conductor", _) => Some(peek.id.of(&frame.raw).to_vec()),
-                    (_, Some(id)) => Some(id.to_string().into_bytes()),
+                    ("conductor", _) => Some((peek.id.of(&frame.raw).to_vec(), is_load)),
+                    (_, Some(id)) => Some((id.to_string().into_bytes(), is_load)),
                     _ => self.swallowing.take(),
                 };
                 Told::Nothing
             }
             (Kind::Result | Kind::Error, _) if origin == "agent" => {
                 let id = peek.id.of(&frame.raw);
-                if self.swallowing.as_deref() == Some(id) {
+                let is_over = |(asked, goes_on): &(Vec<u8>, bool)| {
+                    asked == id && (!goes_on || peek.kind == Kind::Error)
+                };
+                if self.swallowing.as_ref().is_some_and(is_over) {
                     self.swallowing = None;
                 }
                 if self.prompt.is_some_and(|prompt| prompt.to_string().as_bytes() == id) {

@@ -71,6 +71,10 @@ const INPUT_BYTES: u32 = 32 << 20;
 /// them is not read any more.
 const MAX_OUTBOX: usize = 64;
 
+/// Bytes of updates that may wait while a session is opened again; one agent's
+/// first update has half a megabyte. More go before the history.
+const EARLY_BYTES: usize = 8 << 20;
+
 /// How long an editor may take to answer a request that the agent has
 /// withdrawn; then the answer is ours.
 const WITHDRAW_GRACE: Duration = Duration::from_secs(5);
@@ -176,6 +180,8 @@ struct Session {
     ways: VecDeque<Way>,
     way: Option<Way>,
     settled: Option<Settled>,
+    /// Updates that the agent sent while the editor waits for its session.
+    early: Vec<Packet>,
     /// The agent may still be replaying what it has loaded: some do so after
     /// their answer. It is over with the next prompt.
     is_replaying: bool,
@@ -253,6 +259,7 @@ pub fn start(
         ways: VecDeque::new(),
         way: None,
         settled: None,
+        early: Vec::new(),
         is_replaying: false,
         agent_session: match &open.opening {
             Opening::New => Bytes::new(),

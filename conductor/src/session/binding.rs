@@ -299,6 +299,9 @@ impl Session {
         if let Some(answer) = answer {
             self.requests.drain(|request| request.purpose == Purpose::Open);
             self.tell_editor(answer);
+            for packet in std::mem::take(&mut self.early) {
+                self.relay_editor(packet, Class::Stream);
+            }
             self.opened();
         }
         (self.way, self.is_replaying) = (None, way == Way::Load);

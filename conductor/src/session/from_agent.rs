@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
-    Ask, MAX_IN_FLIGHT, Opening, Packet, Purpose, Request, Session, WITHDRAW_GRACE, Way, past::HISTORY,
+    Ask, EARLY_BYTES, MAX_IN_FLIGHT, Opening, Packet, Purpose, Request, Session, WITHDRAW_GRACE, Way,
+    past::HISTORY,
 };
 use crate::{
     acp::{self, Refusal, code},
@@ -46,9 +47,16 @@ impl Session {
     }
 
     fn emit(&mut self, out: &mut BytesMut, count: &mut u32) {
-        if *count > 0 {
-            self.relay_editor(Packet { frames: out.split().freeze(), count: *count }, Class::Stream);
-            *count = 0;
+        if *count == 0 {
+            return;
+        }
+        let packet = Packet { frames: out.split().freeze(), count: std::mem::take(count) };
+        let waiting: usize = self.early.iter().map(|packet| packet.frames.len()).sum();
+        // First the editor gets its history and its answer.
+        if !self.is_open && self.way.is_some_and(|way| way != Way::New) && waiting < EARLY_BYTES {
+            self.early.push(packet);
+        } else {
+            self.relay_editor(packet, Class::Stream);
         }
     }
 

@@ -149,6 +149,10 @@ pub struct Service {
     /// it is ended.
     #[serde(with = "duration")]
     pub stall_timeout: Duration,
+    /// Most bytes of the recorded turns that an agent is handed which has lost
+    /// a session.
+    #[serde(with = "size")]
+    pub handover_bytes: u64,
     /// Where editors have other paths than this host.
     #[serde(default)]
     pub cwd_map: Vec<CwdMapEntry>,
@@ -294,6 +298,10 @@ pub struct Agent {
     /// How long a process without sessions is kept for a key nobody uses.
     #[serde(default = "default_idle_timeout", with = "duration")]
     pub idle_timeout: Duration,
+    /// After how long without anything to do a session's process is released,
+    /// if the agent can take the session back; zero for never.
+    #[serde(default = "default_park_after", with = "duration")]
+    pub park_after: Duration,
     /// What to do about crashes.
     #[serde(default)]
     pub restart: Restart,
@@ -342,6 +350,7 @@ impl fmt::Debug for Agent {
             sessions_per_process,
             start_timeout,
             idle_timeout,
+            park_after,
             restart,
             roots,
             workspace,
@@ -370,6 +379,7 @@ impl fmt::Debug for Agent {
             .field("sessions_per_process", sessions_per_process)
             .field("start_timeout", start_timeout)
             .field("idle_timeout", idle_timeout)
+            .field("park_after", park_after)
             .field("restart", restart)
             .field("roots", roots)
             .field("workspace", workspace)
@@ -505,6 +515,10 @@ fn default_warm_max_age() -> Duration {
 
 fn default_start_timeout() -> Duration {
     Duration::from_secs(30)
+}
+
+fn default_park_after() -> Duration {
+    Duration::from_secs(30 * 60)
 }
 
 fn default_idle_timeout() -> Duration {

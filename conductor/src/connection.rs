@@ -266,7 +266,7 @@ impl Connection {
     }
 
     fn has_room(&self) -> bool {
-        self.outbox.len() < MAX_OUTBOX && self.recorder.has_room()
+        self.outbox.len() < MAX_OUTBOX && self.answers.len() < MAX_OUTBOX && self.recorder.has_room()
     }
 
     /// Writes down what concerns no session. Nothing here has an effect, so
@@ -481,8 +481,15 @@ impl Connection {
             }
         }
         self.record(frame);
-        // Deleting what is not there is fine: the wish is fulfilled.
-        self.send(acp::result(frame.get(frame.peek().id), b"{}"));
+        let (router, id) = (self.hub.router.clone(), frame.copy(frame.peek().id));
+        self.answers.spawn(async move {
+            // Deleting what is not there is fine: the wish is fulfilled.
+            if router.is_saved().await {
+                return acp::result(&id, b"{}");
+            }
+            let text = "the session is hidden, but that could not be saved; the service's log says why";
+            Refusal::new(code::INTERNAL, text).frame(&id)
+        });
     }
 
     /// Lets a session go; dropping its handle ends it.

@@ -97,9 +97,15 @@ pub mod note {
     /// A session is opened: `how` (new, load, resume), `user`, `teams`, `agent`,
     /// `cwd`, `repository`, `connection`.
     pub const SESSION_OPENED: &str = "_conductor/session_opened";
-    /// It has a process: `binding`, `process`, and `agentSession` once known.
+    /// It has a process: `binding`, `process`; once the agent has agreed,
+    /// `agentSession` and `how` (new, resume, load, handover).
     pub const SESSION_BOUND: &str = "_conductor/session_bound";
-    /// It has ended: `reason`.
+    /// The agent is told of the past in front of the prompt that follows: `text`.
+    pub const HANDOVER: &str = "_conductor/handover";
+    /// Its process was released because nothing happened: `after`, in seconds.
+    pub const SESSION_PARKED: &str = "_conductor/session_parked";
+    /// It has ended: `reason`; if the conductor was killed, `lastSeq`, the last
+    /// number then, and `interrupted`, the prompt whose turn ran.
     pub const SESSION_ENDED: &str = "_conductor/session_ended";
     /// Frames that could not be recorded: `from`, `to`, `count`, `reason`.
     pub const GAP: &str = "_conductor/gap";

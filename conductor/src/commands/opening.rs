@@ -74,8 +74,7 @@ async fn directory_of(conversation: &mut Conversation, id: &str) -> Result<Strin
         }
     }
     Err(Failure::Answered(format!(
-        "there is no session `{}` of yours; the service knows sessions until it stops. \
-         Leave --session out to begin a new one",
+        "there is no session `{}` of yours. Leave --session out to begin a new one",
         escape(id.as_bytes(), 100)
     )))
 }

@@ -1,6 +1,7 @@
 //! gRPC: proto ↔ our types, our ends → `Status`. No decisions are made here.
 
 mod agents;
+mod breakage;
 mod incoming;
 mod layers;
 mod tunnel;
@@ -18,6 +19,7 @@ use crate::{
     frame::MAX_FRAME,
     proto::{self, acp_server::AcpServer, agents_server::AgentsServer},
     state::Token,
+    tether::Tethers,
 };
 
 /// The largest message: the largest frame, what the same read brings behind
@@ -53,6 +55,7 @@ pub const HTTP2_FRAME: u32 = 256 << 10;
 pub async fn serve(
     listener: TcpListener,
     hub: Hub,
+    tethers: Tethers,
     token: Arc<Token>,
     stop: CancellationToken,
 ) -> Result<(), tonic::transport::Error> {
@@ -78,7 +81,7 @@ pub async fn serve(
         .max_frame_size(HTTP2_FRAME)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW);
-    let tunnel = AcpServer::new(tunnel::Tunnel::new(hub.clone()))
+    let tunnel = AcpServer::new(tunnel::Tunnel::new(hub.clone(), tethers))
         .max_decoding_message_size(MAX_MESSAGE)
         .max_encoding_message_size(MAX_MESSAGE);
     let agents = AgentsServer::new(agents::AgentsService::new(hub));

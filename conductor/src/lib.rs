@@ -29,6 +29,7 @@ pub mod ledger; // the queryable record, made from frames
 pub mod router; // session id → where it is bound; the only lock
 pub mod session; // one conversation, both directions
 pub mod connection; // one editor: handshake, sessions, ids
+pub mod tether; // ties it to its streams, one after the other
 pub mod grpc; // proto ↔ our types
 pub mod serve; // build bottom-up, wait, drain top-down
 

@@ -25,7 +25,7 @@ use std::{
 use bytes::Bytes;
 use serde_json::json;
 use tokio::{
-    sync::mpsc,
+    sync::{Notify, mpsc},
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
@@ -163,6 +163,7 @@ pub struct Open {
 pub struct SessionHandle {
     input: queue::Sender<Frame>,
     overrun: CancellationToken,
+    cancel: Arc<Notify>,
 }
 
 impl SessionHandle {
@@ -179,6 +180,11 @@ impl SessionHandle {
         if let Err(queue::NotSent::Full(_)) = self.input.try_send(frame.bytes().len(), frame) {
             self.overrun.cancel();
         }
+    }
+
+    /// Ends the running turn and the queued prompts, as `session/cancel` would.
+    pub fn cancel(&self) {
+        self.cancel.notify_one();
     }
 }
 
@@ -325,12 +331,19 @@ pub fn start(
         ended: false,
     };
     let overrun = CancellationToken::new();
-    tasks.start("session", session.run(pool, frames, overrun.clone()).instrument(span));
-    SessionHandle { input, overrun }
+    let cancel = Arc::new(Notify::new());
+    tasks.start("session", session.run(pool, frames, overrun.clone(), cancel.clone()).instrument(span));
+    SessionHandle { input, overrun, cancel }
 }
 
 impl Session {
-    async fn run(mut self, pool: Pool, mut input: queue::Receiver<Frame>, overrun: CancellationToken) {
+    async fn run(
+        mut self,
+        pool: Pool,
+        mut input: queue::Receiver<Frame>,
+        overrun: CancellationToken,
+        cancel: Arc<Notify>,
+    ) {
         let mut held = Vec::new();
         self.note_opened();
         if let Some(mut output) = self.bind(pool, &mut input, &mut held).await {
@@ -339,7 +352,7 @@ impl Session {
                 self.from_editor(&frame);
                 self.commit(Input::Frame(&frame));
             }
-            self.serve(&mut input, &mut output, overrun).await;
+            self.serve(&mut input, &mut output, overrun, &cancel).await;
             self.refuse_agent(output);
         }
         self.stop_host();
@@ -370,6 +383,7 @@ impl Session {
         input: &mut queue::Receiver<Frame>,
         output: &mut queue::Receiver<Run>,
         overrun: CancellationToken,
+        cancel: &Notify,
     ) {
         let Some(process) = self.binding.as_ref().map(|binding| binding.process().clone()) else { return };
         let close = self.open.close.clone();
@@ -449,6 +463,10 @@ impl Session {
                 () = close.cancelled() => {
                     self.closed = true;
                     self.ended = true;
+                }
+                () = cancel.notified() => {
+                    self.cancel_unasked();
+                    self.commit(Input::Nothing);
                 }
                 () = overrun.cancelled(), if !process.is_ending() => process.stop(Cause::Overrun),
                 exit = process.exited(), if agent_gone && self.exit.is_none() => {

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::{Connection, OPEN_ELSEWHERE, Seat};
 use crate::{
     acp::{self, EditorCapabilities, OpenParams, Refusal, WorkspaceCapabilities, code},
-    config::{Config, SpawnCwd, Workspace},
+    config::{Config, OnDetach, SpawnCwd, Workspace},
     frame::{self, Frame, Method},
     pending::WireId,
     pool::Key,
@@ -137,6 +137,8 @@ impl Connection {
                 return self.refuse(frame, refusal);
             }
         };
+        let settings = config.agents.get(&*agent);
+        let cancels = settings.is_some_and(|agent| agent.on_detach == OnDetach::Cancel);
         let key = key(&config, agent, &cwd, able);
         let open = Open {
             id,
@@ -151,7 +153,9 @@ impl Connection {
             wish,
             close: CancellationToken::new(),
             cancel_grace: config.service.cancel_grace,
-            editor_timeout: config.service.editor_timeout,
+            // The tether is the first to lose its patience; a session does only
+            // if nobody takes its frames at all.
+            editor_timeout: 2 * config.service.editor_timeout,
         };
         let link =
             EditorLink { slot, out: self.out.clone(), capabilities: able, events: self.events.clone() };
@@ -165,7 +169,7 @@ impl Connection {
         );
         self.names.insert(format!("\"{id}\"").into(), slot);
         let opening = Some(frame.copy(frame.peek().id));
-        self.seats.insert(slot, Seat { id, handle, opening });
+        self.seats.insert(slot, Seat { id, handle, opening, cancels });
     }
 
     /// The agent that new sessions of this connection use.

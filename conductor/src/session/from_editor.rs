@@ -139,6 +139,15 @@ impl Session {
 
     /// `session/cancel`: the running turn and the queued prompts end.
     fn cancel(&mut self, frame: &Frame) {
+        self.cancel_with(|session| session.forward(frame, None, false));
+    }
+
+    /// The same, but nobody asked: the editor is away.
+    pub(super) fn cancel_unasked(&mut self) {
+        self.cancel_with(|session| session.tell_agent("session/cancel"));
+    }
+
+    fn cancel_with(&mut self, tell: impl FnOnce(&mut Self)) {
         self.cancel_queued();
         // Without a turn there is nothing to cancel, and some agents would
         // keep the word for the next one.
@@ -147,7 +156,7 @@ impl Session {
         if self.take_back_prompt() {
             return self.end_turn_cancelled();
         }
-        self.forward(frame, None, false);
+        tell(self);
         // Some agents never end the turn while one of these is open.
         self.answer_asks(|ask| matches!(ask.method, Method::RequestPermission | Method::ElicitationCreate));
     }

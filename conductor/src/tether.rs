@@ -283,8 +283,9 @@ struct Tether {
 impl Tether {
     async fn run(mut self) {
         loop {
-            self.refill();
+            // In this order: what is ahead must not be left where nothing wakes us.
             self.send();
+            self.refill();
             let unsent = self.kept.has_unsent();
             if self.exhausted && (self.stream.is_none() || self.ended.is_some() && !unsent) {
                 break;

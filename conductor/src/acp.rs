@@ -104,6 +104,14 @@ pub fn call(id: Option<String>, method: &str, params: &Value) -> Bytes {
     Bytes::from(format!("{message}\n"))
 }
 
+/// A `notice`, for editors that take them.
+pub fn notice(session: &str, severity: &str, title: &str, description: &str) -> Bytes {
+    let update = json!({
+        "sessionUpdate": "notice", "severity": severity, "title": title, "description": description,
+    });
+    call(None, "session/update", &json!({ "sessionId": session, "update": update }))
+}
+
 /// The result of a prompt that was cancelled.
 pub const CANCELLED_TURN: &[u8] = br#"{"stopReason":"cancelled"}"#;
 

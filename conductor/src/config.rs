@@ -142,6 +142,9 @@ pub struct Service {
     /// How long an editor may leave its frames unread before it is dropped.
     #[serde(with = "duration")]
     pub editor_timeout: Duration,
+    /// How long a connection outlives its stream.
+    #[serde(with = "duration")]
+    pub detached_ttl: Duration,
     /// How long a cancelled turn may take to end before its process is ended.
     #[serde(with = "duration")]
     pub cancel_grace: Duration,
@@ -320,6 +323,9 @@ pub struct Agent {
     /// serve them.
     #[serde(default)]
     pub prefer_client_terminal: bool,
+    /// What becomes of its turns when the editor goes away.
+    #[serde(default)]
+    pub on_detach: OnDetach,
     /// Free labels, shown in listings and matched by routes.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
@@ -356,6 +362,7 @@ impl fmt::Debug for Agent {
             workspace,
             prefer_client_fs,
             prefer_client_terminal,
+            on_detach,
             labels,
         } = self;
         f.debug_struct("Agent")
@@ -385,6 +392,7 @@ impl fmt::Debug for Agent {
             .field("workspace", workspace)
             .field("prefer_client_fs", prefer_client_fs)
             .field("prefer_client_terminal", prefer_client_terminal)
+            .field("on_detach", on_detach)
             .field("labels", labels)
             .finish()
     }
@@ -465,6 +473,30 @@ impl TryFrom<String> for Workspace {
             "host" => Ok(Self::Host),
             "editor" => Ok(Self::Editor),
             _ => Err(error::not_one_of(&text, &["host", "editor"])),
+        }
+    }
+}
+
+/// What becomes of an agent's turns when the editor goes away without ending
+/// its connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(try_from = "String")]
+pub enum OnDetach {
+    /// They go on.
+    #[default]
+    Continue,
+    /// They are cancelled.
+    Cancel,
+}
+
+impl TryFrom<String> for OnDetach {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match text.as_str() {
+            "continue" => Ok(Self::Continue),
+            "cancel" => Ok(Self::Cancel),
+            _ => Err(error::not_one_of(&text, &["continue", "cancel"])),
         }
     }
 }

@@ -90,6 +90,10 @@ pub mod note {
     pub const CONNECTED: &str = "_conductor/connected";
     /// It has gone: `reason`.
     pub const DISCONNECTED: &str = "_conductor/disconnected";
+    /// The editor's stream broke, and it did not come back at once.
+    pub const DETACHED: &str = "_conductor/detached";
+    /// A new stream carries the connection on.
+    pub const REATTACHED: &str = "_conductor/reattached";
     /// A process was started: `agent`, `command`, `args`, `cwd`, `pid`.
     pub const PROCESS_STARTED: &str = "_conductor/process_started";
     /// It has ended: `reason`, `code`, `signal`, `crashed`, `stderr`.

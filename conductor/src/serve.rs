@@ -34,6 +34,7 @@ use crate::{
     store::{Store, behind},
     tasks::Tasks,
     telemetry,
+    tether::Tethers,
 };
 
 /// Exit code for a configuration that is refused.
@@ -165,7 +166,9 @@ async fn serve(global: &Global, args: &ServeArgs, loaded: Loaded, shipping: &Han
         closing: CancellationToken::new(),
     };
     let stop = CancellationToken::new();
-    let server = grpc::serve(listener, hub.clone(), Arc::new(state.token().clone()), stop.clone());
+    let most = config.service.max_connections;
+    let tethers = Tethers::start(most, state.path().to_path_buf(), hub.closing.clone(), &tasks);
+    let server = grpc::serve(listener, hub.clone(), tethers, Arc::new(state.token().clone()), stop.clone());
     tasks.start("server", async move {
         if let Err(error) = server.await {
             error!(%error, "the server ended");

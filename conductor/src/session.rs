@@ -26,7 +26,10 @@ use std::{
 
 use bytes::Bytes;
 use serde_json::json;
-use tokio::time::{Instant, sleep_until};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until},
+};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, debug, info_span};
 use uuid::Uuid;
@@ -84,6 +87,7 @@ const WITHDRAW_GRACE: Duration = Duration::from_secs(5);
 pub struct SessionHandle {
     input: queue::Sender<Frame>,
     overrun: CancellationToken,
+    cancel: Arc<Notify>,
 }
 
 impl SessionHandle {
@@ -100,6 +104,11 @@ impl SessionHandle {
         if let Err(queue::NotSent::Full(_)) = self.input.try_send(frame.bytes().len(), frame) {
             self.overrun.cancel();
         }
+    }
+
+    /// Ends the running turn and the queued prompts, as `session/cancel` would.
+    pub fn cancel(&self) {
+        self.cancel.notify_one();
     }
 }
 
@@ -303,15 +312,21 @@ pub fn start(
         ended: false,
     };
     let overrun = CancellationToken::new();
-    tasks.start("session", session.run(frames, overrun.clone()).instrument(span));
-    SessionHandle { input, overrun }
+    let cancel = Arc::new(Notify::new());
+    tasks.start("session", session.run(frames, overrun.clone(), cancel.clone()).instrument(span));
+    SessionHandle { input, overrun, cancel }
 }
 
 impl Session {
-    async fn run(mut self, mut input: queue::Receiver<Frame>, overrun: CancellationToken) {
+    async fn run(
+        mut self,
+        mut input: queue::Receiver<Frame>,
+        overrun: CancellationToken,
+        cancel: Arc<Notify>,
+    ) {
         self.note_opened();
         self.wake();
-        self.serve(&mut input, overrun).await;
+        self.serve(&mut input, overrun, &cancel).await;
         if let Some(output) = self.output.take() {
             self.refuse_agent(output);
         }
@@ -353,7 +368,12 @@ impl Session {
         }
     }
 
-    async fn serve(&mut self, input: &mut queue::Receiver<Frame>, overrun: CancellationToken) {
+    async fn serve(
+        &mut self,
+        input: &mut queue::Receiver<Frame>,
+        overrun: CancellationToken,
+        cancel: &Notify,
+    ) {
         let close = self.open.close.clone();
         let (out, journal) = (self.link.out.clone(), self.journal.clone());
         let mut editor_gone = false;
@@ -440,6 +460,10 @@ impl Session {
                 () = close.cancelled() => {
                     self.closed = true;
                     self.ended = true;
+                }
+                () = cancel.notified() => {
+                    self.cancel_unasked();
+                    self.commit(Input::Nothing);
                 }
                 reached = reached(&mut self.reaching), if self.reaching.is_some() => self.reached(reached),
                 () = overrun.cancelled(), if process.as_ref().is_some_and(|process| !process.is_ending()) => {

@@ -14,7 +14,7 @@ use super::{Connection, OPEN_ELSEWHERE, Seat};
 use crate::{
     acp::{self, EditorCapabilities, OpenParams, Refusal, WorkspaceCapabilities, code},
     agent::Ended,
-    config::{Config, SpawnCwd, Workspace},
+    config::{Config, OnDetach, SpawnCwd, Workspace},
     frame::{self, Frame, Method},
     pending::WireId,
     pool::Key,
@@ -147,6 +147,7 @@ impl Connection {
         let settings = config.agents.get(&*agent);
         let park_after = settings.map(|agent| agent.park_after).unwrap_or_default();
         let shares_process = settings.is_some_and(|agent| agent.sessions_per_process > 1);
+        let cancels = settings.is_some_and(|agent| agent.on_detach == OnDetach::Cancel);
         let key = key(&config, agent, &cwd, able);
         let open = Open {
             id,
@@ -161,7 +162,9 @@ impl Connection {
             wish,
             close: CancellationToken::new(),
             cancel_grace: config.service.cancel_grace,
-            editor_timeout: config.service.editor_timeout,
+            // The tether is the first to lose its patience; a session does only
+            // if nobody takes its frames at all.
+            editor_timeout: 2 * config.service.editor_timeout,
             park_after,
             handover_bytes: usize::try_from(config.service.handover_bytes).unwrap_or(usize::MAX),
             shares_process,
@@ -180,7 +183,7 @@ impl Connection {
         );
         self.names.insert(format!("\"{id}\"").into(), slot);
         let opening = Some(frame.copy(frame.peek().id));
-        self.seats.insert(slot, Seat { id, handle, opening });
+        self.seats.insert(slot, Seat { id, handle, opening, cancels });
     }
 
     /// The agent that new sessions of this connection use.

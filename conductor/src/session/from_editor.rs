@@ -152,6 +152,15 @@ impl Session {
 
     /// `session/cancel`: the running turn and the queued prompts end.
     fn cancel(&mut self, frame: &Frame) {
+        self.cancel_with(|session| session.forward(frame, None, false));
+    }
+
+    /// The same, but nobody asked: the editor is away.
+    pub(super) fn cancel_unasked(&mut self) {
+        self.cancel_with(|session| session.tell_agent("session/cancel"));
+    }
+
+    fn cancel_with(&mut self, tell: impl FnOnce(&mut Self)) {
         self.cancel_queued();
         self.cancel_waiting();
         // Without a turn there is nothing to cancel, and some agents would
@@ -162,7 +171,7 @@ impl Session {
         if self.take_back(number) {
             return self.end_turn_cancelled();
         }
-        self.forward(frame, None, false);
+        tell(self);
         // A permission that has not gone out yet must not follow the cancel.
         for agent_id in self.take_back_answers() {
             self.say_agent(acp::result(&agent_id, acp::CANCELLED_PERMISSION), Class::Stop);

@@ -138,9 +138,10 @@ impl Flaky {
 
 fn names(dir: &Path) -> impl Iterator<Item = (String, PathBuf, u64)> {
     let entries = fs::read_dir(dir).unwrap().map(Result::unwrap);
-    entries.filter(|entry| entry.file_type().unwrap().is_file()).map(|entry| {
-        let inode = entry.metadata().unwrap().ino();
-        (entry.file_name().into_string().unwrap(), entry.path(), inode)
+    // Whoever else is at work here may just have removed one.
+    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file())).filter_map(|entry| {
+        let inode = entry.metadata().ok()?.ino();
+        Some((entry.file_name().into_string().unwrap(), entry.path(), inode))
     })
 }
 

@@ -4,7 +4,7 @@
 //! connection, its sessions and their turns need not. One task per connection
 //! stands between it and its stream: it numbers what goes to the editor, keeps
 //! it until it is acknowledged, and sends it again on the next stream. A slow
-//! editor still holds its agents back: no more than [`WINDOW`] is sent ahead of
+//! editor still holds its agents back: no more than `WINDOW` is sent ahead of
 //! its acks. Only while there is no stream is everything taken, first into
 //! memory, then into a spool on disk.
 

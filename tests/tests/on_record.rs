@@ -231,6 +231,8 @@ fn sessions_outlive_a_killed_service() {
     let two = editor.new_session(&service.work());
     let live = updates(&editor, &one);
     service.kill9();
+    // Its bridge would come back and open the sessions itself.
+    drop(editor);
     service.start_again();
     let mut editor = service.editor();
     let sessions = listed(&mut editor);
@@ -252,6 +254,8 @@ fn a_lost_store_is_made_anew_from_the_journal() {
     let (mut editor, session) = service.session();
     editor.turn_do(&session, &eventful_turn());
     service.kill9();
+    // Its bridge would come back and open the sessions itself.
+    drop(editor);
     for file in ["store.sqlite", "store.sqlite-wal", "store.sqlite-shm"] {
         std::fs::remove_file(service.state().join(file)).ok();
     }
@@ -273,6 +277,8 @@ fn a_turn_that_ran_in_a_killed_service_is_interrupted_and_not_sent_again() {
     editor.prompt_do(&session, &json!([tool, { "update": {} }, "hang"]));
     editor.wait_chunks(&session, 1);
     service.kill9();
+    // Its bridge would come back and open the sessions itself.
+    drop(editor);
     service.start_again();
     let mut editor = service.editor();
     editor.call("session/load", &open_params(&service, &session));
@@ -389,6 +395,8 @@ fn a_deleted_session_stays_hidden_and_on_record() {
     let (_kept, other) = service.session();
     editor.call("session/delete", &json!({ "sessionId": session }));
     service.kill9();
+    // Its bridge would come back and open the sessions itself.
+    drop(editor);
     service.start_again();
     let mut editor = service.editor();
     let ids: Vec<Value> = listed(&mut editor).into_iter().map(|entry| entry["sessionId"].clone()).collect();
@@ -457,6 +465,8 @@ fn a_session_with_the_demo_agent_comes_back_after_a_kill() {
     editor.turn(&session, "stream 5");
     let live = updates(&editor, &session);
     service.kill9();
+    // Its bridge would come back and open the sessions itself.
+    drop(editor);
     service.start_again();
     let mut editor = service.editor();
     editor.call("session/load", &open_params(&service, &session));

@@ -104,6 +104,14 @@ pub fn call(id: Option<String>, method: &str, params: &Value) -> Bytes {
     Bytes::from(format!("{message}\n"))
 }
 
+/// A `notice`, for editors that take them.
+pub fn notice(session: &str, severity: &str, title: &str, description: &str) -> Bytes {
+    let update = json!({
+        "sessionUpdate": "notice", "severity": severity, "title": title, "description": description,
+    });
+    call(None, "session/update", &json!({ "sessionId": session, "update": update }))
+}
+
 /// The result of a prompt that was cancelled.
 pub const CANCELLED_TURN: &[u8] = br#"{"stopReason":"cancelled"}"#;
 
@@ -249,12 +257,11 @@ pub fn initialize_editor(agent: Option<&AgentHello>) -> Value {
     let caps = agent.map(|hello| &hello.result["agentCapabilities"]);
     let part =
         |name: &str| caps.map(|caps| caps[name].clone()).filter(|v| v.is_object()).unwrap_or(json!({}));
-    let mut session = json!({ "list": {}, "close": {}, "delete": {} });
-    if agent.is_some_and(|hello| hello.can("resume")) {
-        session["resume"] = json!({});
-    }
+    // Sessions are loaded and resumed from our own record, whatever the agent
+    // can do.
+    let session = json!({ "list": {}, "close": {}, "delete": {}, "resume": {} });
     let mut own = json!({
-        "loadSession": agent.is_some_and(AgentHello::can_load),
+        "loadSession": true,
         "promptCapabilities": part("promptCapabilities"),
         "mcpCapabilities": part("mcpCapabilities"),
         "sessionCapabilities": session,

@@ -129,6 +129,22 @@ struct Attach {
     reply: oneshot::Sender<Attachment>,
 }
 
+/// Knows when a process has ended, and keeps nothing else of it.
+#[derive(Debug, Clone)]
+pub struct Ended(watch::Receiver<Option<Arc<Exit>>>);
+
+impl Ended {
+    /// Waits for the end.
+    pub async fn wait(&mut self) {
+        self.0.wait_for(Option::is_some).await.ok();
+    }
+
+    /// Whether it has come.
+    pub fn is_over(&self) -> bool {
+        self.0.borrow().is_some() || self.0.has_changed().is_err()
+    }
+}
+
 /// The wish that a process end, with the first cause given.
 #[derive(Debug, Clone, Default)]
 struct Stop {
@@ -193,6 +209,11 @@ impl Process {
             Ok(exit) => exit.clone().unwrap_or_else(|| self.lost()),
             Err(_) => self.lost(),
         }
+    }
+
+    /// Something to wait for its end with.
+    pub fn ended(&self) -> Ended {
+        Ended(self.exit.clone())
     }
 
     /// The exit record when the owning task vanished without leaving one.

@@ -16,7 +16,7 @@ use crate::{
     cli::{ChoiceArgs, EndpointArgs, Global},
     grpc::{CONNECTION_WINDOW, HTTP2_FRAME, MAX_HISTORY_MESSAGE, MAX_MESSAGE, STREAM_WINDOW},
     proto::{
-        ConnectRequest, ConnectResponse, Hello, acp_client::AcpClient, agents_client::AgentsClient,
+        ConnectRequest, ConnectResponse, Hello, Welcome, acp_client::AcpClient, agents_client::AgentsClient,
         connect_request, connect_response, history_client::HistoryClient, sessions_client::SessionsClient,
     },
     state::{StateDir, StateError, Token},
@@ -38,12 +38,40 @@ const OUTGOING: usize = 16;
 pub struct Unreachable {
     /// Cause and remedy.
     pub message: String,
+    /// It may be there again in a while.
+    pub passing: bool,
 }
 
 impl Unreachable {
     fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into() }
+        Self { message: message.into(), passing: false }
     }
+
+    fn passing(message: impl Into<String>) -> Self {
+        Self { message: message.into(), passing: true }
+    }
+}
+
+/// What becomes of the connection when the tunnel breaks.
+#[derive(Debug, Clone, Copy)]
+pub enum Carry<'a> {
+    /// It ends.
+    Once,
+    /// It can be carried on.
+    New,
+    /// This one is to be carried on.
+    On(&'a Former),
+}
+
+/// A connection that can be carried on by another tunnel.
+#[derive(Debug, Clone)]
+pub struct Former {
+    /// Its id.
+    pub connection_id: String,
+    /// What proves that it is ours.
+    pub resume_key: String,
+    /// The last frame that was taken from it.
+    pub last_seq: u64,
 }
 
 /// A channel that presents the token with every call.
@@ -89,7 +117,7 @@ impl Client {
             .connect()
             .await
             .map_err(|error| {
-                Unreachable::new(format!(
+                Unreachable::passing(format!(
                     "no conductor answers at {url} ({}); start one with `conductor serve`, \
                      or name another with --endpoint",
                     root_cause(&error)
@@ -99,7 +127,13 @@ impl Client {
     }
 
     /// Opens an ACP tunnel for a program that is likely to work in `cwd`.
-    pub async fn tunnel(&self, choice: &ChoiceArgs, client: &str, cwd: &Path) -> Result<Tunnel, Unreachable> {
+    pub async fn tunnel(
+        &self,
+        choice: &ChoiceArgs,
+        client: &str,
+        cwd: &Path,
+        carry: Carry<'_>,
+    ) -> Result<Tunnel, Unreachable> {
         let cwd = cwd.display().to_string();
         let hello = Hello {
             client: format!("{client}/{}", env!("CARGO_PKG_VERSION")),
@@ -107,6 +141,17 @@ impl Client {
             model: choice.model.clone().unwrap_or_default(),
             mode: choice.mode.clone().unwrap_or_default(),
             cwd,
+            resumable: !matches!(carry, Carry::Once),
+            ..Hello::default()
+        };
+        let hello = match carry {
+            Carry::Once | Carry::New => hello,
+            Carry::On(Former { connection_id, resume_key, last_seq }) => Hello {
+                connection_id: connection_id.clone(),
+                resume_key: resume_key.clone(),
+                last_seq: *last_seq,
+                ..hello
+            },
         };
         let (outgoing, queued) = mpsc::channel(OUTGOING);
         let hello = ConnectRequest { kind: Some(connect_request::Kind::Hello(hello)) };
@@ -117,10 +162,8 @@ impl Client {
         let answer =
             acp.connect(ReceiverStream::new(queued)).await.map_err(|status| self.explain(&status))?;
         let mut incoming = answer.into_inner();
-        let server_version = match incoming.message().await.map_err(|status| self.explain(&status))? {
-            Some(ConnectResponse { kind: Some(connect_response::Kind::Welcome(welcome)) }) => {
-                welcome.server_version
-            }
+        let welcome = match incoming.message().await.map_err(|status| self.explain(&status))? {
+            Some(ConnectResponse { kind: Some(connect_response::Kind::Welcome(welcome)) }) => welcome,
             _ => {
                 return Err(Unreachable::new(format!(
                     "{} does not speak the conductor's protocol",
@@ -128,7 +171,7 @@ impl Client {
                 )));
             }
         };
-        Ok(Tunnel { outgoing, incoming, server_version })
+        Ok(Tunnel { outgoing, incoming, welcome })
     }
 
     /// The service's agents.
@@ -153,12 +196,21 @@ impl Client {
         // here, because the connection broke.
         if let Some(source) = status.source() {
             let cause = root_cause(source);
-            return Unreachable::new(format!(
+            return Unreachable::passing(format!(
                 "lost the conductor at {}: {cause}; see whether it still runs, and try again",
                 self.endpoint
             ));
         }
-        Unreachable::new(match status.code() {
+        let passing = matches!(
+            status.code(),
+            Code::Unknown
+                | Code::Cancelled
+                | Code::Internal
+                | Code::Unavailable
+                | Code::Aborted
+                | Code::DeadlineExceeded
+        );
+        let message = match status.code() {
             Code::Unauthenticated => format!("{} refused the token: {text}", self.endpoint),
             Code::Unknown | Code::Cancelled | Code::Internal => {
                 format!("lost the conductor at {}; is it still running? ({text})", self.endpoint)
@@ -168,7 +220,8 @@ impl Client {
                 format!("{} does not know this call; it may be another version of conductor", self.endpoint)
             }
             _ => text.to_string(),
-        })
+        };
+        Unreachable { message, passing }
     }
 }
 
@@ -178,12 +231,13 @@ pub struct Tunnel {
     pub outgoing: mpsc::Sender<ConnectRequest>,
     /// What comes from it.
     pub incoming: Streaming<ConnectResponse>,
-    /// Which conductor it leads to.
-    pub server_version: String,
+    /// What the service said first.
+    pub welcome: Welcome,
 }
 
 fn find(global: &Global, endpoint: &EndpointArgs) -> Result<(String, Token), Unreachable> {
-    let say = |error: &dyn std::error::Error| Unreachable::new(error.to_string());
+    // A service that starts again leaves no endpoint for a while.
+    let say = |error: &dyn std::error::Error| Unreachable::passing(error.to_string());
     let state = StateDir::resolve(global.state_dir.clone(), std::env::var_os).map_err(|e| say(&e))?;
     let url = match &endpoint.endpoint {
         Some(url) if url.contains("://") => url.clone(),

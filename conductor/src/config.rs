@@ -142,6 +142,9 @@ pub struct Service {
     /// How long an editor may leave its frames unread before it is dropped.
     #[serde(with = "duration")]
     pub editor_timeout: Duration,
+    /// How long a connection outlives its stream.
+    #[serde(with = "duration")]
+    pub detached_ttl: Duration,
     /// How long a cancelled turn may take to end before its process is ended.
     #[serde(with = "duration")]
     pub cancel_grace: Duration,
@@ -149,6 +152,10 @@ pub struct Service {
     /// it is ended.
     #[serde(with = "duration")]
     pub stall_timeout: Duration,
+    /// Most bytes of the recorded turns that an agent is handed which has lost
+    /// a session.
+    #[serde(with = "size")]
+    pub handover_bytes: u64,
     /// Where editors have other paths than this host.
     #[serde(default)]
     pub cwd_map: Vec<CwdMapEntry>,
@@ -294,6 +301,10 @@ pub struct Agent {
     /// How long a process without sessions is kept for a key nobody uses.
     #[serde(default = "default_idle_timeout", with = "duration")]
     pub idle_timeout: Duration,
+    /// After how long without anything to do a session's process is released,
+    /// if the agent can take the session back; zero for never.
+    #[serde(default = "default_park_after", with = "duration")]
+    pub park_after: Duration,
     /// What to do about crashes.
     #[serde(default)]
     pub restart: Restart,
@@ -312,6 +323,9 @@ pub struct Agent {
     /// serve them.
     #[serde(default)]
     pub prefer_client_terminal: bool,
+    /// What becomes of its turns when the editor goes away.
+    #[serde(default)]
+    pub on_detach: OnDetach,
     /// Free labels, shown in listings and matched by routes.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
@@ -342,11 +356,13 @@ impl fmt::Debug for Agent {
             sessions_per_process,
             start_timeout,
             idle_timeout,
+            park_after,
             restart,
             roots,
             workspace,
             prefer_client_fs,
             prefer_client_terminal,
+            on_detach,
             labels,
         } = self;
         f.debug_struct("Agent")
@@ -370,11 +386,13 @@ impl fmt::Debug for Agent {
             .field("sessions_per_process", sessions_per_process)
             .field("start_timeout", start_timeout)
             .field("idle_timeout", idle_timeout)
+            .field("park_after", park_after)
             .field("restart", restart)
             .field("roots", roots)
             .field("workspace", workspace)
             .field("prefer_client_fs", prefer_client_fs)
             .field("prefer_client_terminal", prefer_client_terminal)
+            .field("on_detach", on_detach)
             .field("labels", labels)
             .finish()
     }
@@ -459,6 +477,30 @@ impl TryFrom<String> for Workspace {
     }
 }
 
+/// What becomes of an agent's turns when the editor goes away without ending
+/// its connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(try_from = "String")]
+pub enum OnDetach {
+    /// They go on.
+    #[default]
+    Continue,
+    /// They are cancelled.
+    Cancel,
+}
+
+impl TryFrom<String> for OnDetach {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match text.as_str() {
+            "continue" => Ok(Self::Continue),
+            "cancel" => Ok(Self::Cancel),
+            _ => Err(error::not_one_of(&text, &["continue", "cancel"])),
+        }
+    }
+}
+
 /// How often an agent may crash before it is quarantined.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -505,6 +547,10 @@ fn default_warm_max_age() -> Duration {
 
 fn default_start_timeout() -> Duration {
     Duration::from_secs(30)
+}
+
+fn default_park_after() -> Duration {
+    Duration::from_secs(30 * 60)
 }
 
 fn default_idle_timeout() -> Duration {

@@ -5,6 +5,7 @@
 //! session's task and never wait here for it, so one stuck session does not
 //! hold up its siblings.
 
+mod absence;
 mod open;
 mod sideways;
 
@@ -98,6 +99,8 @@ pub struct Greeting {
     pub wish: Wish,
     /// Where a session is likely.
     pub cwd: Option<PathBuf>,
+    /// It had another connection before, which is lost.
+    pub again: bool,
 }
 
 /// Why a connection ended.
@@ -115,6 +118,29 @@ pub enum End {
     Stalled,
     /// The service is stopping.
     Draining,
+    /// The editor was away for longer than this.
+    Expired(Duration),
+    /// Too much waits for an editor that is away.
+    Behind(String),
+    /// Only the stream ends: a newer one carries the connection.
+    Replaced,
+    /// Only the stream ends: its frames were not taken for too long.
+    Dropped,
+    /// Only the stream ends: the connection cannot take it now.
+    Busy,
+    /// A task of ours ended early.
+    Broken,
+}
+
+/// What a connection is told.
+#[derive(Debug)]
+pub enum Input {
+    /// Complete lines of the editor.
+    Block(Bytes),
+    /// The editor has been away for a while.
+    Away,
+    /// It is back.
+    Resumed,
 }
 
 impl std::fmt::Display for End {
@@ -125,6 +151,12 @@ impl std::fmt::Display for End {
             Self::TooLarge => f.write_str("the editor sent more than a frame may have"),
             Self::Stalled => f.write_str("the editor did not take its frames"),
             Self::Draining => f.write_str("the service is stopping"),
+            Self::Expired(ttl) => write!(f, "the editor did not come back within {ttl:?}"),
+            Self::Behind(why) => f.write_str(why),
+            Self::Replaced => f.write_str("another stream carries this connection now"),
+            Self::Dropped => f.write_str("the editor did not take its frames for too long"),
+            Self::Busy => f.write_str("the connection cannot take a new stream right now"),
+            Self::Broken => f.write_str("the connection's task ended early"),
         }
     }
 }
@@ -158,6 +190,8 @@ struct Seat {
     handle: SessionHandle,
     /// The id of the request that opens it, until that is answered.
     opening: Option<Bytes>,
+    /// Its turns are cancelled when the editor goes away.
+    cancels: bool,
 }
 
 /// Serves one editor until it goes.
@@ -166,7 +200,7 @@ pub async fn serve(
     hub: Hub,
     caller: Caller,
     greeting: Greeting,
-    inbound: impl Stream<Item = Result<Bytes, End>> + Unpin,
+    inbound: impl Stream<Item = Result<Input, End>> + Unpin,
     out: queue::Sender<Packet>,
 ) -> End {
     let stream = Recorded { id, kind: StreamKind::Connection };
@@ -187,13 +221,16 @@ async fn converse(
     hub: Hub,
     caller: Caller,
     greeting: Greeting,
-    mut inbound: impl Stream<Item = Result<Bytes, End>> + Unpin,
+    mut inbound: impl Stream<Item = Result<Input, End>> + Unpin,
     out: queue::Sender<Packet>,
 ) -> End {
     let (events, mut happened) = mpsc::channel(EVENTS);
     let (closing, journal) = (hub.closing.clone(), hub.journal.clone());
     let to_editor = out.clone();
     let cwd_map = CwdMap::new(&hub.config.borrow().service.cwd_map).map(Arc::new);
+    // An editor may still answer what the lost connection asked it. Ids begin
+    // elsewhere, so that this answers nothing here.
+    let next_slot = if greeting.again { id.as_u128() as u32 & (WireId::MAX_SLOT >> 1) } else { 0 };
     let mut connection = Connection {
         id,
         recorder,
@@ -206,7 +243,7 @@ async fn converse(
         initialized: None,
         seats: HashMap::new(),
         names: HashMap::new(),
-        next_slot: 0,
+        next_slot,
         events,
         answers: JoinSet::new(),
         reopening: HashMap::new(),
@@ -235,8 +272,12 @@ async fn converse(
             }
             () = journal.accepting(), if connection.recorder.has_pending() => connection.write(),
             block = inbound.next(), if connection.has_room() => match block {
-                Some(Ok(block)) => {
-                    connection.block(block);
+                Some(Ok(input)) => {
+                    match input {
+                        Input::Block(block) => connection.block(block),
+                        Input::Away => connection.away(),
+                        Input::Resumed => connection.resumed(),
+                    }
                     connection.write();
                 }
                 Some(Err(end)) => return end,
@@ -266,7 +307,7 @@ impl Connection {
     }
 
     fn has_room(&self) -> bool {
-        self.outbox.len() < MAX_OUTBOX && self.recorder.has_room()
+        self.outbox.len() < MAX_OUTBOX && self.answers.len() < MAX_OUTBOX && self.recorder.has_room()
     }
 
     /// Writes down what concerns no session. Nothing here has an effect, so
@@ -481,8 +522,15 @@ impl Connection {
             }
         }
         self.record(frame);
-        // Deleting what is not there is fine: the wish is fulfilled.
-        self.send(acp::result(frame.get(frame.peek().id), b"{}"));
+        let (router, id) = (self.hub.router.clone(), frame.copy(frame.peek().id));
+        self.answers.spawn(async move {
+            // Deleting what is not there is fine: the wish is fulfilled.
+            if router.is_saved().await {
+                return acp::result(&id, b"{}");
+            }
+            let text = "the session is hidden, but that could not be saved; the service's log says why";
+            Refusal::new(code::INTERNAL, text).frame(&id)
+        });
     }
 
     /// Lets a session go; dropping its handle ends it.

@@ -1,6 +1,7 @@
 //! gRPC: proto ↔ our types, our ends → `Status`. No decisions are made here.
 
 mod agents;
+mod breakage;
 mod convert;
 mod history;
 mod incoming;
@@ -24,6 +25,7 @@ use crate::{
         sessions_server::SessionsServer,
     },
     state::Token,
+    tether::Tethers,
 };
 
 /// The largest message: the largest frame, what the same read brings behind
@@ -63,6 +65,7 @@ pub const HTTP2_FRAME: u32 = 256 << 10;
 pub async fn serve(
     listener: TcpListener,
     hub: Hub,
+    tethers: Tethers,
     token: Arc<Token>,
     stop: CancellationToken,
 ) -> Result<(), tonic::transport::Error> {
@@ -90,7 +93,7 @@ pub async fn serve(
         .max_frame_size(HTTP2_FRAME)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW);
-    let tunnel = AcpServer::new(tunnel::Tunnel::new(hub.clone()))
+    let tunnel = AcpServer::new(tunnel::Tunnel::new(hub.clone(), tethers))
         .max_decoding_message_size(MAX_MESSAGE)
         .max_encoding_message_size(MAX_MESSAGE);
     let agents = AgentsServer::new(agents::AgentsService::new(hub.clone()));

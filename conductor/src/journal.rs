@@ -419,6 +419,11 @@ impl Journal {
         self.0.shared.lock().index.next_seq(stream)
     }
 
+    /// Every session that it knows, with the last number used in it.
+    pub fn sessions(&self) -> Vec<(Uuid, u64)> {
+        self.0.shared.lock().index.sessions().collect()
+    }
+
     /// Up to where the journal is synced.
     pub fn synced(&self) -> watch::Receiver<Position> {
         self.0.shared.synced.subscribe()

@@ -26,9 +26,11 @@ pub mod recorder; // one stream's way into it
 pub mod ledger; // the queryable record, made from frames
 
 // Editors and their sessions.
+pub mod store; // the small file of what is needed in order to act
 pub mod router; // session id → where it is bound; the only lock
 pub mod session; // one conversation, both directions
 pub mod connection; // one editor: handshake, sessions, ids
+pub mod tether; // ties it to its streams, one after the other
 pub mod grpc; // proto ↔ our types
 pub mod serve; // build bottom-up, wait, drain top-down
 

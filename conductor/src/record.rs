@@ -90,6 +90,10 @@ pub mod note {
     pub const CONNECTED: &str = "_conductor/connected";
     /// It has gone: `reason`.
     pub const DISCONNECTED: &str = "_conductor/disconnected";
+    /// The editor's stream broke, and it did not come back at once.
+    pub const DETACHED: &str = "_conductor/detached";
+    /// A new stream carries the connection on.
+    pub const REATTACHED: &str = "_conductor/reattached";
     /// A process was started: `agent`, `command`, `args`, `cwd`, `pid`.
     pub const PROCESS_STARTED: &str = "_conductor/process_started";
     /// It has ended: `reason`, `code`, `signal`, `crashed`, `stderr`.
@@ -97,9 +101,15 @@ pub mod note {
     /// A session is opened: `how` (new, load, resume), `user`, `teams`, `agent`,
     /// `cwd`, `repository`, `connection`.
     pub const SESSION_OPENED: &str = "_conductor/session_opened";
-    /// It has a process: `binding`, `process`, and `agentSession` once known.
+    /// It has a process: `binding`, `process`; once the agent has agreed,
+    /// `agentSession` and `how` (new, resume, load, handover).
     pub const SESSION_BOUND: &str = "_conductor/session_bound";
-    /// It has ended: `reason`.
+    /// The agent is told of the past in front of the prompt that follows: `text`.
+    pub const HANDOVER: &str = "_conductor/handover";
+    /// Its process was released because nothing happened: `after`, in seconds.
+    pub const SESSION_PARKED: &str = "_conductor/session_parked";
+    /// It has ended: `reason`; if the conductor was killed, `lastSeq`, the last
+    /// number then, and `interrupted`, the prompt whose turn ran.
     pub const SESSION_ENDED: &str = "_conductor/session_ended";
     /// Frames that could not be recorded: `from`, `to`, `count`, `reason`.
     pub const GAP: &str = "_conductor/gap";

@@ -89,6 +89,11 @@ impl Recorder {
         }
     }
 
+    /// The number of what was added last.
+    pub fn last_seq(&self) -> u64 {
+        self.next - 1
+    }
+
     /// Whether more may be added.
     pub fn has_room(&self) -> bool {
         self.batch.len() < MOST_PENDING

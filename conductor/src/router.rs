@@ -1,66 +1,80 @@
-//! Which sessions there are: session id → where it is bound.
+//! Which sessions there are: session id → whose it is, where it is bound.
 //!
-//! Holds the only lock in the crate: many connections ask, answers take
-//! nanoseconds, and no guard leaves this module or crosses an `.await`.
+//! Holds the only lock in the crate besides the journal's: many connections
+//! ask, answers take nanoseconds, and no guard leaves this module or crosses an
+//! `.await`. What changes here is written to the store behind everybody's
+//! back; only who must not lose it waits for that.
 
 use std::{
-    collections::HashMap,
-    path::{Path, PathBuf},
+    collections::{HashMap, HashSet},
+    path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use bytes::Bytes;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::timeout};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::identity::Caller;
-
-/// Sessions remembered after their end, so that they can be reopened; the
-/// longest unused one is forgotten first.
-const MAX_PARKED: usize = 10_000;
+use crate::{agent::Ended, identity::Caller, store::Row};
 
 /// Characters of a title that are kept: agents choose them freely.
 const MAX_TITLE: usize = 500;
 
-/// What is known of a session.
+/// How long the store may take to write something that is waited for.
+const SAVING: Duration = Duration::from_secs(5);
+
+/// A session.
 #[derive(Debug, Clone)]
-pub struct Entry {
-    /// Whose it is.
-    pub owner: String,
-    /// The agent it is bound to.
-    pub agent: Arc<str>,
-    /// Where it works.
-    pub cwd: PathBuf,
-    /// The agent's own id of it, with quotes.
-    pub agent_session: Bytes,
-    /// What it is about, if the agent said so.
-    pub title: Option<String>,
-    /// When something last happened in it.
-    pub updated: SystemTime,
+struct Entry {
+    row: Row,
     /// Ends it; `None` if no editor has it open.
-    pub live: Option<CancellationToken>,
+    live: Option<CancellationToken>,
+    /// The process that served it last, while that is ending: some agents
+    /// refuse a second one meanwhile.
+    leaving: Option<Ended>,
+}
+
+/// What the lock guards.
+#[derive(Debug, Default)]
+struct Table {
+    sessions: HashMap<Uuid, Entry>,
+    /// Sessions that the store has not been told of.
+    changed: HashSet<Uuid>,
+    /// Counts changes.
+    version: u64,
+}
+
+impl Table {
+    /// A session that its owner has not deleted.
+    fn get(&self, id: Uuid) -> Option<&Entry> {
+        self.sessions.get(&id).filter(|entry| !entry.row.is_deleted)
+    }
+
+    fn change(&mut self, id: Uuid, change: impl FnOnce(&mut Entry)) -> bool {
+        let Some(entry) = self.sessions.get_mut(&id) else { return false };
+        change(entry);
+        self.changed.insert(id);
+        self.version += 1;
+        true
+    }
 }
 
 /// The table of sessions.
 #[derive(Debug, Clone)]
 pub struct Router {
-    sessions: Arc<Mutex<HashMap<Uuid, Entry>>>,
+    table: Arc<Mutex<Table>>,
     turns: Arc<watch::Sender<usize>>,
-}
-
-impl Default for Router {
-    fn default() -> Self {
-        Self { sessions: Arc::default(), turns: Arc::new(watch::channel(0).0) }
-    }
+    changes: Arc<watch::Sender<u64>>,
+    saved: Arc<watch::Sender<u64>>,
 }
 
 /// What a look for a session found.
 #[derive(Debug)]
 pub enum Found {
-    /// It can be reopened.
-    Parked(Entry),
+    /// It can be reopened; once that has ended, if something has to.
+    Parked(Row, Option<Ended>),
     /// An editor has it open.
     Live,
     /// There is none, or it is not the caller's: the two look the same.
@@ -68,63 +82,111 @@ pub enum Found {
 }
 
 impl Router {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Uuid, Entry>> {
+    /// A table with what the store knows, of which some must be written.
+    pub fn new(rows: HashMap<Uuid, Row>, changed: Vec<Uuid>) -> Self {
+        let version = changed.len() as u64;
+        let entry = |row| Entry { row, live: None, leaving: None };
+        let sessions = rows.into_iter().map(|(id, row)| (id, entry(row))).collect();
+        Self {
+            table: Arc::new(Mutex::new(Table { sessions, changed: changed.into_iter().collect(), version })),
+            turns: Arc::new(watch::channel(0).0),
+            changes: Arc::new(watch::channel(version).0),
+            saved: Arc::new(watch::channel(0).0),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
         // The map is whole after every statement, also if a holder panicked.
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, id: Uuid, change: impl FnOnce(&mut Entry)) {
+        let mut table = self.lock();
+        table.change(id, change);
+        let version = table.version;
+        drop(table);
+        self.publish(version);
+    }
+
+    fn publish(&self, version: u64) {
+        self.changes.send_if_modified(|now| version > std::mem::replace(now, version.max(*now)));
     }
 
     /// Notes a session that has been opened.
-    pub fn opened(&self, id: Uuid, entry: Entry) {
-        let mut sessions = self.lock();
-        if sessions.len() >= MAX_PARKED {
-            let oldest = sessions
-                .iter()
-                .filter(|(_, e)| e.live.is_none())
-                .min_by_key(|(_, e)| e.updated)
-                .map(|(id, _)| *id);
-            if let Some(oldest) = oldest {
-                sessions.remove(&oldest);
-            }
-        }
-        sessions.insert(id, entry);
+    pub fn opened(&self, id: Uuid, row: Row, close: CancellationToken) {
+        self.lock().sessions.insert(id, Entry { row, live: Some(close), leaving: None });
+        self.change(id, |_| {});
     }
 
     /// The agent that one of the caller's sessions is bound to.
     pub fn agent(&self, id: Uuid, caller: &Caller) -> Option<Arc<str>> {
-        self.lock().get(&id).filter(|entry| entry.owner == caller.user).map(|entry| entry.agent.clone())
+        let table = self.lock();
+        table.get(id).filter(|entry| entry.row.owner == caller.user).map(|entry| entry.row.agent.clone())
     }
 
     /// Claims a parked session for reopening.
     pub fn claim(&self, id: Uuid, caller: &Caller) -> Found {
-        match self.lock().get_mut(&id).filter(|entry| entry.owner == caller.user) {
-            Some(entry) if entry.live.is_some() => Found::Live,
+        let mut table = self.lock();
+        let found = table.get(id).filter(|entry| entry.row.owner == caller.user);
+        match found {
+            Some(entry) if entry.live.is_some() => return Found::Live,
+            Some(_) => {}
+            None => return Found::Nothing,
+        }
+        match table.sessions.get_mut(&id) {
             Some(entry) => {
                 entry.live = Some(CancellationToken::new());
-                Found::Parked(entry.clone())
+                Found::Parked(entry.row.clone(), entry.leaving.take())
             }
             None => Found::Nothing,
         }
     }
 
-    /// Notes that no editor has the session open any more.
-    pub fn parked(&self, id: Uuid) {
-        if let Some(entry) = self.lock().get_mut(&id) {
-            entry.live = None;
-            entry.updated = SystemTime::now();
-        }
+    /// Notes how a reopened session is ended.
+    pub fn reopened(&self, id: Uuid, close: CancellationToken, seq: u64) {
+        self.change(id, |entry| {
+            entry.live = Some(close);
+            entry.row.is_live = true;
+            entry.row.updated = SystemTime::now();
+            entry.row.seq = entry.row.seq.max(seq);
+        });
     }
 
-    /// Notes how a reopened session is ended.
-    pub fn reopened(&self, id: Uuid, close: CancellationToken) {
-        if let Some(entry) = self.lock().get_mut(&id) {
-            entry.live = Some(close);
+    /// Notes the agent's own id of a session.
+    pub fn bound(&self, id: Uuid, agent_session: Bytes) {
+        self.change(id, |entry| entry.row.agent_session = agent_session);
+    }
+
+    /// Notes that no editor has the session open any more, and which process is
+    /// still ending.
+    pub fn parked(&self, id: Uuid, seq: Option<u64>, leaving: Option<Ended>) {
+        self.change(id, |entry| {
+            entry.live = None;
+            entry.leaving = leaving;
+            entry.row.is_live = false;
+            if let Some(seq) = seq {
+                entry.row.updated = SystemTime::now();
+                entry.row.seq = entry.row.seq.max(seq);
+            }
+        });
+    }
+
+    /// Notes that the process of a session that was parked has ended.
+    pub fn left(&self, id: Uuid) {
+        // The entry may belong to a later process by now; that one is waited
+        // for by whoever has the session open.
+        if let Some(entry) = self.lock().sessions.get_mut(&id)
+            && entry.leaving.as_ref().is_some_and(Ended::is_over)
+        {
+            entry.leaving = None;
         }
     }
 
     /// Ends a session, whoever has it open. Whether there is one that the
     /// caller may close; one that is not open is closed already.
     pub fn close(&self, id: Uuid, caller: &Caller) -> bool {
-        match self.lock().get(&id).filter(|entry| entry.owner == caller.user || caller.is_admin()) {
+        let table = self.lock();
+        match table.get(id).filter(|entry| entry.row.owner == caller.user || caller.is_admin()) {
             Some(entry) => {
                 if let Some(close) = &entry.live {
                     close.cancel();
@@ -136,41 +198,52 @@ impl Router {
     }
 
     /// Notes what the agent calls the session.
-    pub fn titled(&self, id: Uuid, title: Option<String>) {
-        if let Some(entry) = self.lock().get_mut(&id) {
-            entry.title = title.map(|title| title.chars().take(MAX_TITLE).collect());
-        }
+    pub fn titled(&self, id: Uuid, text: Option<&str>) {
+        self.change(id, |entry| entry.row.title = text.map(title));
     }
 
-    /// Forgets a session; fine if there is none. One that is live stays,
-    /// unless the caller is the one who has it open. Whether it is gone.
+    /// Hides a session from its owner; fine if there is none. One that is live
+    /// stays, unless the caller is the one who has it open. Whether it is gone.
     pub fn deleted(&self, id: Uuid, caller: &Caller, own: bool) -> bool {
-        let mut sessions = self.lock();
-        match sessions.get(&id).filter(|entry| entry.owner == caller.user) {
-            Some(entry) if entry.live.is_some() && !own => false,
-            Some(_) => sessions.remove(&id).is_some(),
+        let table = self.lock();
+        let found = table.get(id).filter(|entry| entry.row.owner == caller.user);
+        let is_held = found.map(|entry| entry.live.is_some() && !own);
+        drop(table);
+        match is_held {
+            Some(true) => false,
+            Some(false) => {
+                self.change(id, |entry| entry.row.is_deleted = true);
+                true
+            }
             None => true,
         }
     }
 
     /// The caller's sessions, newest first.
-    pub fn list(&self, caller: &Caller, cwd: Option<&Path>) -> Vec<(Uuid, Entry)> {
-        let sessions = self.lock();
-        let mine =
-            sessions.iter().filter(|(_, e)| e.owner == caller.user && cwd.is_none_or(|cwd| e.cwd == cwd));
-        let mut list: Vec<_> = mine.map(|(id, entry)| (*id, entry.clone())).collect();
+    pub fn list(&self, caller: &Caller, cwd: Option<&Path>) -> Vec<(Uuid, Row)> {
+        let table = self.lock();
+        let is_mine =
+            |row: &Row| !row.is_deleted && row.owner == caller.user && cwd.is_none_or(|cwd| row.cwd == cwd);
+        let mine = table.sessions.iter().filter(|(_, entry)| is_mine(&entry.row));
+        let mut list: Vec<_> = mine.map(|(id, entry)| (*id, entry.row.clone())).collect();
+        drop(table);
         list.sort_by_key(|(id, _)| std::cmp::Reverse(*id));
         list
     }
 
-    /// Counts a turn that has begun.
-    pub fn turn_begun(&self) {
+    /// Notes a turn that has begun.
+    pub fn turn_begun(&self, id: Uuid) {
         self.turns.send_modify(|turns| *turns += 1);
+        self.change(id, |entry| entry.row.updated = SystemTime::now());
     }
 
-    /// Counts a turn that has ended.
-    pub fn turn_ended(&self) {
+    /// Notes a turn that has ended, and the last number of its record.
+    pub fn turn_ended(&self, id: Uuid, seq: u64) {
         self.turns.send_modify(|turns| *turns = turns.saturating_sub(1));
+        self.change(id, |entry| {
+            entry.row.updated = SystemTime::now();
+            entry.row.seq = entry.row.seq.max(seq);
+        });
     }
 
     /// Waits until no turn is running.
@@ -182,4 +255,41 @@ impl Router {
     pub fn turns(&self) -> usize {
         *self.turns.borrow()
     }
+
+    /// Waits until something is to be saved.
+    pub async fn changed(&self) {
+        let saved = *self.saved.borrow();
+        self.changes.subscribe().wait_for(|version| *version > saved).await.ok();
+    }
+
+    /// What is to be saved, and which version that will be.
+    pub fn take_changed(&self) -> (Vec<(Uuid, Row)>, u64) {
+        let mut table = self.lock();
+        let changed = std::mem::take(&mut table.changed);
+        let row = |id: Uuid| table.sessions.get(&id).map(|entry| (id, entry.row.clone()));
+        (changed.into_iter().filter_map(row).collect(), table.version)
+    }
+
+    /// Everything up to a version is saved.
+    pub fn saved(&self, version: u64) {
+        self.saved.send_replace(version);
+    }
+
+    /// These were not saved after all.
+    pub fn not_saved(&self, rows: &[(Uuid, Row)]) {
+        self.lock().changed.extend(rows.iter().map(|(id, _)| *id));
+    }
+
+    /// Waits until everything that has changed so far is saved; whether it is.
+    pub async fn is_saved(&self) -> bool {
+        let version = self.lock().version;
+        let mut saved = self.saved.subscribe();
+        let waiting = saved.wait_for(|saved| *saved >= version);
+        timeout(SAVING, waiting).await.is_ok_and(|saved| saved.is_ok())
+    }
+}
+
+/// A title as far as it is kept.
+pub fn title(text: &str) -> String {
+    text.chars().take(MAX_TITLE).collect()
 }

@@ -1,10 +1,12 @@
 //! `conductor serve`: build bottom-up, wait, drain top-down.
 
 use std::{
+    collections::HashMap,
     net::SocketAddr,
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
+    time::Instant,
 };
 
 use tokio::{
@@ -29,8 +31,10 @@ use crate::{
     pool::Pool,
     router::Router,
     state::StateDir,
+    store::{Store, behind},
     tasks::Tasks,
     telemetry,
+    tether::Tethers,
 };
 
 /// Exit code for a configuration that is refused.
@@ -146,10 +150,13 @@ async fn serve(global: &Global, args: &ServeArgs, loaded: Loaded, shipping: &Han
         "the journal is open"
     );
     let ledger = open_ledger(args, &config, state.path(), &journal, shipping).await?;
+    let (store, router) = open_store(state.path(), &journal).await?;
+    let (saving, stop_saving) = (Tasks::default(), CancellationToken::new());
+    saving.start("store", store.keep(router.clone(), stop_saving.clone()));
     let pool = Pool::start(&config, state.path().join("homes"), journal.clone(), &tasks);
     let hub = Hub {
         pool: pool.clone(),
-        router: Router::default(),
+        router,
         history: History::new(ledger.settings().clone(), Some(journal.clone())),
         journal,
         ledger,
@@ -159,7 +166,9 @@ async fn serve(global: &Global, args: &ServeArgs, loaded: Loaded, shipping: &Han
         closing: CancellationToken::new(),
     };
     let stop = CancellationToken::new();
-    let server = grpc::serve(listener, hub.clone(), Arc::new(state.token().clone()), stop.clone());
+    let most = config.service.max_connections;
+    let tethers = Tethers::start(most, state.path().to_path_buf(), hub.closing.clone(), &tasks);
+    let server = grpc::serve(listener, hub.clone(), tethers, Arc::new(state.token().clone()), stop.clone());
     tasks.start("server", async move {
         if let Err(error) = server.await {
             error!(%error, "the server ended");
@@ -177,6 +186,10 @@ async fn serve(global: &Global, args: &ServeArgs, loaded: Loaded, shipping: &Han
         reload(args, loaded.file.as_deref(), &publish, &pool).await;
     }
     drain(&hub, &stop, &mut signals).await;
+    stop_saving.cancel();
+    if timeout(STOP_TIMEOUT, saving.ended()).await.is_err() {
+        warn!("the sessions were not saved in time; the next start finds them in the journal");
+    }
     // The last words are synced first, so that the ledger gets them, too.
     hub.journal.close();
     hub.ledger.stop().await;
@@ -205,6 +218,24 @@ async fn open_ledger(
         Ok(Err(error)) => Err(format!("the ledger cannot be used: {error}")),
         Err(failure) => Err(format!("the ledger cannot be opened: {failure}")),
     }
+}
+
+/// Opens what is known of sessions, and brings it up to date from the journal.
+async fn open_store(state: &Path, journal: &Journal) -> Result<(Store, Router), String> {
+    let began = Instant::now();
+    let file = state.join("store.sqlite");
+    let failed = |error| format!("{} cannot be used: {error}", file.display());
+    let mut store = Store::open(&file).await.map_err(failed)?;
+    let mut rows: HashMap<_, _> = store.sessions().await.map_err(failed)?.into_iter().collect();
+    let changed = behind::catch_up(journal, &mut rows)
+        .map_err(|error| format!("the journal cannot be read for the sessions in it: {error}"))?;
+    info!(
+        sessions = rows.len(),
+        from_journal = changed.len(),
+        took_ms = began.elapsed().as_millis() as u64,
+        "the sessions are known"
+    );
+    Ok((store, Router::new(rows, changed)))
 }
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, String> {

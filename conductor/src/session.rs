@@ -8,16 +8,18 @@
 //! up for ever.)
 
 mod adapt;
+mod binding;
 mod ending;
 mod from_agent;
 mod from_editor;
 mod host;
 mod opening;
 mod outbox;
+mod past;
+mod terms;
 
 use std::{
     collections::{HashSet, VecDeque},
-    path::PathBuf,
     sync::Arc,
     time::Duration,
 };
@@ -25,27 +27,30 @@ use std::{
 use bytes::Bytes;
 use serde_json::json;
 use tokio::{
-    sync::mpsc,
+    sync::Notify,
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, debug, info_span};
 use uuid::Uuid;
 
-pub use self::host::Hosting;
 use self::{
+    binding::{Reached, Reaching, Settled, Way},
     host::Host,
     outbox::{Entry as Recorded, Gate, Input, Outgoing, Waiting},
 };
+pub use self::{
+    host::Hosting,
+    terms::{EditorLink, Open, Opening, Packet, SessionEvent, Wish},
+};
 use crate::{
-    acp::{self, EditorCapabilities, Refusal},
-    agent::{Cause, Exit, Process},
-    cwd_map::CwdMap,
+    acp::{self, Refusal},
+    agent::{Cause, Ended, Exit, Process},
     frame::{Frame, Kind, Method, Run},
-    identity::Caller,
     journal::{Class, Journal, Ticket},
+    ledger::history::History,
     pending::{Pending, WireId},
-    pool::{Key, Lease, Pool},
+    pool::{Lease, Pool},
     queue,
     record::{Stream, StreamKind},
     recorder::Recorder,
@@ -69,100 +74,20 @@ const INPUT_BYTES: u32 = 32 << 20;
 /// them is not read any more.
 const MAX_OUTBOX: usize = 64;
 
+/// Bytes of updates that may wait while a session is opened again; one agent's
+/// first update has half a megabyte. More go before the history.
+const EARLY_BYTES: usize = 8 << 20;
+
 /// How long an editor may take to answer a request that the agent has
 /// withdrawn; then the answer is ours.
 const WITHDRAW_GRACE: Duration = Duration::from_secs(5);
-
-/// Frames on their way to an editor: complete lines.
-#[derive(Debug, Clone)]
-pub struct Packet {
-    /// The lines.
-    pub frames: Bytes,
-    /// How many.
-    pub count: u32,
-}
-
-/// A session's way to its editor.
-#[derive(Debug)]
-pub struct EditorLink {
-    /// Which session of the connection; part of every request id.
-    pub slot: u32,
-    /// Where frames for the editor go.
-    pub out: queue::Sender<Packet>,
-    /// What the editor can do.
-    pub capabilities: EditorCapabilities,
-    /// Where the connection learns of this session's fate.
-    pub events: mpsc::Sender<SessionEvent>,
-}
-
-/// What a connection must know of its sessions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SessionEvent {
-    /// The opening request was answered with a result.
-    Opened(u32),
-    /// The session is no more.
-    Ended(u32),
-    /// The editor has not taken its frames for too long.
-    Stalled,
-}
-
-/// How a session comes to be.
-#[derive(Debug, Clone)]
-pub enum Opening {
-    /// `session/new`.
-    New,
-    /// `session/load`, with the agent's own id of the session.
-    Load(Bytes),
-    /// `session/resume`, likewise.
-    Resume(Bytes),
-}
-
-/// The model and mode a new session should start with.
-#[derive(Debug, Clone, Default)]
-pub struct Wish {
-    /// The model.
-    pub model: Option<String>,
-    /// The mode.
-    pub mode: Option<String>,
-}
-
-/// Everything a session starts from.
-#[derive(Debug)]
-pub struct Open {
-    /// Our id of it.
-    pub id: Uuid,
-    /// How it comes to be.
-    pub opening: Opening,
-    /// The editor's request.
-    pub request: Frame,
-    /// Who asks.
-    pub caller: Caller,
-    /// By which connection.
-    pub connection: Uuid,
-    /// Which process it needs.
-    pub key: Key,
-    /// Where it works.
-    pub cwd: PathBuf,
-    /// What this host does for it; `None` leaves files and terminals to the
-    /// editor.
-    pub hosting: Option<Hosting>,
-    /// Where the editor has other paths than this host.
-    pub cwd_map: Option<Arc<CwdMap>>,
-    /// What it should start with.
-    pub wish: Wish,
-    /// Ends it from outside.
-    pub close: CancellationToken,
-    /// How long a cancelled turn may take to end.
-    pub cancel_grace: Duration,
-    /// How long the editor may leave its frames unread.
-    pub editor_timeout: Duration,
-}
 
 /// The handle: frames from the editor go in here. Dropping it ends the session.
 #[derive(Debug)]
 pub struct SessionHandle {
     input: queue::Sender<Frame>,
     overrun: CancellationToken,
+    cancel: Arc<Notify>,
 }
 
 impl SessionHandle {
@@ -180,6 +105,11 @@ impl SessionHandle {
             self.overrun.cancel();
         }
     }
+
+    /// Ends the running turn and the queued prompts, as `session/cancel` would.
+    pub fn cancel(&self) {
+        self.cancel.notify_one();
+    }
 }
 
 /// A request of the editor (or our own) that the agent has not answered.
@@ -195,6 +125,8 @@ enum Purpose {
     Open,
     Prompt,
     Relay,
+    /// Our own attempt to come back to the agent's session.
+    Rebind,
     /// Our own `session/set_config_option` or `session/set_mode`.
     Wish,
     /// Our own `session/close`.
@@ -218,6 +150,8 @@ struct Ask {
 struct Turn {
     /// Number of its prompt among the requests.
     number: u32,
+    /// Its record begins behind this number.
+    from_seq: u64,
     /// It was cancelled; by then it must have ended.
     cancelled: Option<Instant>,
 }
@@ -244,7 +178,38 @@ struct Session {
     name: Bytes,
     link: EditorLink,
     router: Router,
+    pool: Pool,
+    history: History,
     binding: Option<Binding>,
+    /// What the agent says to this session; `None` once it has said all.
+    output: Option<queue::Receiver<Run>>,
+    /// A process, and a place at it, on the way.
+    reaching: Option<Reaching>,
+    /// The ways to the agent that are left, and the one that is being tried.
+    ways: VecDeque<Way>,
+    way: Option<Way>,
+    settled: Option<Settled>,
+    /// Updates that the agent sent while the editor waits for its session.
+    early: Vec<Packet>,
+    /// The agent may still be replaying what it has loaded: some do so after
+    /// their answer. It is over with the next prompt.
+    is_replaying: bool,
+    /// The agent's own id of the session, with quotes, that is worth going back
+    /// to; empty if there is none.
+    agent_session: Bytes,
+    /// Requests that wait for the agent.
+    waiting: VecDeque<Frame>,
+    /// What the agent has to be told of the past with the next prompt.
+    handover: Option<String>,
+    /// The process that is ending.
+    leaving: Option<Ended>,
+    /// The process was released because nothing happened.
+    is_parked: bool,
+    idle_since: Instant,
+    /// Number of the first frame since this opening.
+    first_seq: u64,
+    /// The opening request is on record.
+    is_asked: bool,
     /// The opening request has been answered with a result.
     is_open: bool,
     requests: Pending<Request>,
@@ -283,20 +248,42 @@ struct Session {
 
 /// Starts a session's task.
 pub fn start(
-    open: Open,
+    mut open: Open,
     link: EditorLink,
     pool: Pool,
     router: Router,
     journal: Journal,
+    history: History,
     tasks: &Tasks,
 ) -> SessionHandle {
     let (input, frames) = queue::queue(INPUT_FRAMES, INPUT_BYTES);
     let span =
         info_span!("session", session.id = %open.id, agent = %open.key.agent, user = %open.caller.user);
+    let recorder = Recorder::new(Some(journal.clone()), Stream { id: open.id, kind: StreamKind::Session });
     let session = Session {
+        pool,
+        history,
+        output: None,
+        reaching: None,
+        ways: VecDeque::new(),
+        way: None,
+        settled: None,
+        early: Vec::new(),
+        is_replaying: false,
+        agent_session: match &open.opening {
+            Opening::New => Bytes::new(),
+            Opening::Load(name) | Opening::Resume(name) => name.clone(),
+        },
+        waiting: VecDeque::new(),
+        handover: None,
+        leaving: open.leaving.take(),
+        is_parked: false,
+        idle_since: Instant::now(),
+        first_seq: recorder.last_seq() + 1,
+        is_asked: false,
         host: Host::new(open.hosting.as_ref(), link.capabilities),
         name: format!("\"{}\"", open.id).into(),
-        recorder: Recorder::new(Some(journal.clone()), Stream { id: open.id, kind: StreamKind::Session }),
+        recorder,
         journal,
         entries: Vec::new(),
         outgoing: Vec::new(),
@@ -325,21 +312,22 @@ pub fn start(
         ended: false,
     };
     let overrun = CancellationToken::new();
-    tasks.start("session", session.run(pool, frames, overrun.clone()).instrument(span));
-    SessionHandle { input, overrun }
+    let cancel = Arc::new(Notify::new());
+    tasks.start("session", session.run(frames, overrun.clone(), cancel.clone()).instrument(span));
+    SessionHandle { input, overrun, cancel }
 }
 
 impl Session {
-    async fn run(mut self, pool: Pool, mut input: queue::Receiver<Frame>, overrun: CancellationToken) {
-        let mut held = Vec::new();
+    async fn run(
+        mut self,
+        mut input: queue::Receiver<Frame>,
+        overrun: CancellationToken,
+        cancel: Arc<Notify>,
+    ) {
         self.note_opened();
-        if let Some(mut output) = self.bind(pool, &mut input, &mut held).await {
-            self.ask_to_open();
-            for frame in held.drain(..) {
-                self.from_editor(&frame);
-                self.commit(Input::Frame(&frame));
-            }
-            self.serve(&mut input, &mut output, overrun).await;
+        self.wake();
+        self.serve(&mut input, overrun, &cancel).await;
+        if let Some(output) = self.output.take() {
             self.refuse_agent(output);
         }
         self.stop_host();
@@ -347,42 +335,56 @@ impl Session {
         self.commit(Input::Nothing);
         // What came too late is answered like what comes from now on.
         input.close();
-        held.extend(std::iter::from_fn(|| input.try_recv()));
-        for frame in held.iter().filter(|frame| frame.peek().method != Method::CancelRequest) {
-            if frame.peek().kind == Kind::Request {
-                self.say_editor(Refusal::unknown_session(frame).frame(frame.get(frame.peek().id)));
+        while let Some(frame) = input.try_recv() {
+            // The connection has recorded those.
+            if frame.peek().method == Method::CancelRequest {
+                continue;
             }
-            self.commit(Input::Frame(frame));
+            if frame.peek().kind == Kind::Request {
+                self.say_editor(Refusal::unknown_session(&frame).frame(frame.get(frame.peek().id)));
+            }
+            self.commit(Input::Frame(&frame));
         }
         // First the agent: stopping must not wait for an editor that is slow, and
         // the place is free before the editor reads that the session is closed.
         self.leave();
-        self.binding = None;
+        self.unbind();
         let closed = self.closing.take().map(|id| acp::result(&id, b"{}"));
         self.note_ended(closed.as_ref());
-        // From here on somebody else may open the session and write its record.
-        self.park();
+        // Only after the last word: whoever opens it next goes on numbering.
+        let mut leaving = self.leaving.take();
+        if self.is_open || !matches!(self.open.opening, Opening::New) {
+            self.router.parked(self.open.id, Some(self.recorder.last_seq()), leaving.clone());
+        }
         if let Some(closed) = closed {
             self.say_last(closed);
         }
         self.flush_editor().await;
         self.host.ended().await;
         self.link.events.send(SessionEvent::Ended(self.link.slot)).await.ok();
+        if let Some(leaving) = &mut leaving {
+            leaving.wait().await;
+            self.router.left(self.open.id);
+        }
     }
 
     async fn serve(
         &mut self,
         input: &mut queue::Receiver<Frame>,
-        output: &mut queue::Receiver<Run>,
         overrun: CancellationToken,
+        cancel: &Notify,
     ) {
-        let Some(process) = self.binding.as_ref().map(|binding| binding.process().clone()) else { return };
         let close = self.open.close.clone();
         let (out, journal) = (self.link.out.clone(), self.journal.clone());
-        let mut agent_gone = false;
         let mut editor_gone = false;
         while !self.ended && !editor_gone {
-            if agent_gone {
+            if let Some(settled) = self.settled.take() {
+                self.settle(settled).await;
+                continue;
+            }
+            self.feed_waiting();
+            let process = self.binding.as_ref().map(|binding| binding.process().clone());
+            if self.output.is_none() {
                 // Nobody is there to read it, and it must not keep us from
                 // hearing the editor.
                 self.to_agent.clear();
@@ -390,6 +392,7 @@ impl Session {
             let (editor_size, editor_ticket) = front(&self.to_editor);
             let (agent_size, agent_ticket) = front(&self.to_agent);
             let deadline = self.next_deadline();
+            let park_at = self.park_at();
             let has_room = self.host.has_room();
             let has_outbox = self.to_editor.len() < MAX_OUTBOX && self.to_agent.len() < MAX_OUTBOX;
             // What stops something must not wait: not what the editor says…
@@ -398,7 +401,8 @@ impl Session {
             // …nor the end of a turn that was cancelled, however full the disk is.
             let reads_on = self.recorder.has_room()
                 && (!self.is_unwritten() || self.turn.as_ref().is_some_and(|turn| turn.cancelled.is_some()));
-            let hears_agent = !agent_gone && editor_size == 0 && has_outbox && has_room && reads_on;
+            let hears_agent = self.output.is_some() && editor_size == 0 && has_outbox && has_room && reads_on;
+            let agent_gone = self.output.is_none() && process.is_some();
             tokio::select! {
                 biased;
                 permit = out.reserve(editor_size), if editor_size > 0 && editor_ticket.is_none() => {
@@ -408,8 +412,7 @@ impl Session {
                     }
                     self.stalled_since = (!self.to_editor.is_empty()).then(Instant::now);
                 }
-                permit = process.input().reserve(agent_size),
-                    if agent_size > 0 && agent_ticket.is_none() && !agent_gone => {
+                permit = room_at(process.as_deref(), agent_size), if agent_size > 0 && agent_ticket.is_none() => {
                     if let (Ok(permit), Some(waiting)) = (permit, self.to_agent.pop_front()) {
                         permit.send(waiting.packet.frames);
                     } else {
@@ -433,6 +436,7 @@ impl Session {
                         Some(frame) => {
                             self.from_editor(&frame);
                             self.commit(Input::Frame(&frame));
+                            self.idle_since = Instant::now();
                         }
                         None => editor_gone = true,
                     }
@@ -441,24 +445,38 @@ impl Session {
                     self.host_answers(done);
                     self.commit(Input::Nothing);
                 }
-                run = output.recv(), if hears_agent => {
+                run = heard(&mut self.output), if hears_agent => {
                     match run {
                         Some(run) => {
                             self.from_agent(&run);
                             self.commit(Input::Run(&run));
+                            if self.turn.is_none() {
+                                self.idle_since = Instant::now();
+                            }
                         }
-                        None => agent_gone = true,
+                        None => self.output = None,
                     }
                 }
                 () = close.cancelled() => {
                     self.closed = true;
                     self.ended = true;
                 }
-                () = overrun.cancelled(), if !process.is_ending() => process.stop(Cause::Overrun),
-                exit = process.exited(), if agent_gone && self.exit.is_none() => {
-                    self.agent_ended(exit);
+                () = cancel.notified() => {
+                    self.cancel_unasked();
                     self.commit(Input::Nothing);
                 }
+                reached = reached(&mut self.reaching), if self.reaching.is_some() => self.reached(reached),
+                () = overrun.cancelled(), if process.as_ref().is_some_and(|process| !process.is_ending()) => {
+                    if let Some(process) = &process {
+                        process.stop(Cause::Overrun);
+                    }
+                }
+                exit = exited(process.as_deref()), if agent_gone => {
+                    let tools = self.open_tools().await;
+                    self.agent_ended(exit, &tools);
+                    self.commit(Input::Nothing);
+                }
+                () = sleep_until(park_at.unwrap_or_else(Instant::now)), if park_at.is_some() => self.park(),
             }
         }
     }
@@ -520,6 +538,35 @@ impl Session {
 /// Size and ticket of what stands first in a queue.
 fn front(queue: &VecDeque<Waiting>) -> (usize, Option<Ticket>) {
     queue.front().map_or((0, None), |waiting| (waiting.packet.frames.len(), waiting.after))
+}
+
+/// A place in the queue of a process.
+async fn room_at(process: Option<&Process>, size: usize) -> Result<queue::Permit<'_, Bytes>, queue::Closed> {
+    match process {
+        Some(process) => process.input().reserve(size).await,
+        None => Err(queue::Closed),
+    }
+}
+
+async fn exited(process: Option<&Process>) -> Arc<Exit> {
+    match process {
+        Some(process) => process.exited().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn heard(output: &mut Option<queue::Receiver<Run>>) -> Option<Run> {
+    match output {
+        Some(output) => output.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn reached(reaching: &mut Option<Reaching>) -> Result<Reached, Refusal> {
+    match reaching {
+        Some(reaching) => reaching.await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Waits until an effect may go, or must not.

@@ -223,7 +223,8 @@ impl Token {
         Ok(Self(text.to_owned()))
     }
 
-    fn random() -> Result<Self, StateError> {
+    /// A new one.
+    pub fn random() -> Result<Self, StateError> {
         let mut bytes = [0; TOKEN_BYTES];
         getrandom::fill(&mut bytes).map_err(|error| StateError::NoRandomness { why: error.to_string() })?;
         Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))

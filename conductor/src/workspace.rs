@@ -199,6 +199,11 @@ impl Workspace {
         }
     }
 
+    /// Whether there are no terminals.
+    pub fn is_idle(&self) -> bool {
+        self.terminals.is_empty()
+    }
+
     /// Ends all terminals; [`Self::ended`] waits until they have.
     pub fn end(&mut self) {
         self.terminals.clear();

@@ -226,23 +226,6 @@ impl Editor {
         }
     }
 
-    /// The answer to a request, or `None` if the command ended without one.
-    pub fn answer_or_end(&self, id: &Value) -> Option<Value> {
-        let until = Instant::now() + self.deadline;
-        let mut inbox = self.inbox();
-        loop {
-            if let Some(answer) = inbox.lines.iter().find(|line| line.is_answer_to(id)) {
-                return Some(answer.json.clone());
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if inbox.ended {
-                return None;
-            }
-            assert!(!left.is_zero(), "neither an answer to {id} nor the end");
-            inbox = self.shared.changed.wait_timeout(inbox, left).unwrap().0;
-        }
-    }
-
     /// Waits for the answer to a request.
     pub fn response_line(&self, id: &Value) -> Line {
         self.wait_for(&format!("the answer to request {id}"), |line| {

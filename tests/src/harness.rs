@@ -284,6 +284,12 @@ impl Service {
         found.unwrap_or_else(|| panic!("no agent {name} in {list}"))
     }
 
+    /// Waits until the service knows that no process of an agent is left.
+    pub fn wait_no_process(&self, name: &str) {
+        let none = || self.agent_json(name)["processes"].as_array().is_some_and(Vec::is_empty);
+        assert!(poll_until(DEADLINE, none), "still there: {}", self.agent_json(name));
+    }
+
     /// Changes a key of the configuration file; `reload` makes it count.
     pub fn configure(&mut self, path: &str, value: impl Into<Value>) {
         set(&mut self.config, path, value.into());

@@ -1,5 +1,6 @@
 //! A TCP proxy inside the test: it passes everything on, until it is told to
-//! delay answers, to lose one, or to let nobody through.
+//! delay answers, to lose one, to cut or swallow connections, or to let nobody
+//! through.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
 use std::{
@@ -17,7 +18,7 @@ use tokio::{
         TcpListener, TcpStream,
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
-    sync::Notify,
+    sync::{Notify, watch},
     task::JoinSet,
 };
 
@@ -29,13 +30,78 @@ pub struct Proxy {
     _tasks: JoinSet<()>,
 }
 
-#[derive(Debug, Default)]
+/// Which way bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// From the client to the server.
+    Up,
+    /// From the server to the client.
+    Down,
+}
+
+#[derive(Debug)]
 struct Rules {
     delay_ms: AtomicU64,
     closed: AtomicBool,
     connections: AtomicUsize,
     lose_after: Mutex<Option<Vec<u8>>>,
     lost: Notify,
+    /// Bytes in one write; 0 for as many as there are.
+    segment: AtomicUsize,
+    /// Bytes that passed, up and down.
+    passed: [AtomicU64; 2],
+    /// After so many more bytes that way the connection is cut, once.
+    cut_after: Mutex<Option<(Side, u64)>>,
+    /// Every connection is cut after so many bytes down; 0 for never.
+    cut_each: AtomicU64,
+    cuts: AtomicUsize,
+    /// Counts orders to cut what is connected, and to swallow it.
+    cut: watch::Sender<u64>,
+    swallow: watch::Sender<u64>,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            delay_ms: AtomicU64::default(),
+            closed: AtomicBool::default(),
+            connections: AtomicUsize::default(),
+            lose_after: Mutex::default(),
+            lost: Notify::default(),
+            segment: AtomicUsize::default(),
+            passed: Default::default(),
+            cut_after: Mutex::default(),
+            cut_each: AtomicU64::default(),
+            cuts: AtomicUsize::default(),
+            cut: watch::channel(0).0,
+            swallow: watch::channel(0).0,
+        }
+    }
+}
+
+impl Rules {
+    /// How many of these bytes may pass before the connection is cut.
+    fn allow(&self, side: Side, bytes: usize, connection: &AtomicU64) -> Option<usize> {
+        let mut armed = self.cut_after.lock().unwrap();
+        if let Some((_, left)) = armed.as_mut().filter(|(at, _)| *at == side) {
+            if *left <= bytes as u64 {
+                let left = usize::try_from(*left).unwrap();
+                *armed = None;
+                self.cuts.fetch_add(1, Ordering::SeqCst);
+                return Some(left);
+            }
+            *left -= bytes as u64;
+        }
+        let each = self.cut_each.load(Ordering::SeqCst);
+        if each > 0 && side == Side::Down {
+            let before = connection.fetch_add(bytes as u64, Ordering::SeqCst);
+            if before + bytes as u64 >= each {
+                self.cuts.fetch_add(1, Ordering::SeqCst);
+                return Some(usize::try_from(each.saturating_sub(before)).unwrap());
+            }
+        }
+        None
+    }
 }
 
 impl Proxy {
@@ -57,6 +123,43 @@ impl Proxy {
     /// Every piece of an answer is held back so long.
     pub fn delay_answers(&self, delay: Duration) {
         self.rules.delay_ms.store(u64::try_from(delay.as_millis()).unwrap(), Ordering::SeqCst);
+    }
+
+    /// Bytes pass in writes of this size, in both directions.
+    pub fn segment(&self, bytes: usize) {
+        self.rules.segment.store(bytes, Ordering::SeqCst);
+    }
+
+    /// Bytes that passed so far in a direction.
+    pub fn passed(&self, side: Side) -> u64 {
+        self.rules.passed[side as usize].load(Ordering::SeqCst)
+    }
+
+    /// The connection is cut once exactly so many more bytes have passed that
+    /// way. This happens once; `None` calls it off.
+    pub fn cut_after(&self, cut: Option<(Side, u64)>) {
+        *self.rules.cut_after.lock().unwrap() = cut;
+    }
+
+    /// Every connection is cut once so many bytes have come down it; 0 for
+    /// never.
+    pub fn cut_each(&self, bytes: u64) {
+        self.rules.cut_each.store(bytes, Ordering::SeqCst);
+    }
+
+    /// How often such rules have cut a connection.
+    pub fn cuts(&self) -> usize {
+        self.rules.cuts.load(Ordering::SeqCst)
+    }
+
+    /// Cuts whatever is connected now.
+    pub fn cut(&self) {
+        self.rules.cut.send_modify(|orders| *orders += 1);
+    }
+
+    /// Whatever is connected now stays so, but nothing passes any more.
+    pub fn swallow(&self) {
+        self.rules.swallow.send_modify(|orders| *orders += 1);
     }
 
     /// Once a client has sent these bytes, the server gets them and acts on
@@ -94,53 +197,92 @@ async fn accept(listener: TcpListener, upstream: SocketAddr, rules: Arc<Rules>) 
 }
 
 async fn pass(client: TcpStream, upstream: SocketAddr, rules: Arc<Rules>) {
+    let (mut cut, mut swallow) = (rules.cut.subscribe(), rules.swallow.subscribe());
     let Ok(server) = TcpStream::connect(upstream).await else { return };
+    client.set_nodelay(true).unwrap();
+    server.set_nodelay(true).unwrap();
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    let losing = Arc::new(AtomicBool::new(false));
+    let way = Way { rules: &rules, losing: AtomicBool::new(false), down: AtomicU64::new(0) };
+    // Held here, so that a swallowed connection stays open.
+    let (mut from_client, mut to_server) = (from_client, to_server);
+    let (mut from_server, mut to_client) = (from_server, to_client);
     // Whichever side ends, the other one does, too.
     tokio::select! {
-        () = questions(from_client, to_server, &rules, &losing) => {}
-        () = answers(from_server, to_client, &rules, &losing) => {}
+        () = way.questions(&mut from_client, &mut to_server) => return,
+        () = way.answers(&mut from_server, &mut to_client) => return,
+        _ = cut.changed() => return,
+        _ = swallow.changed() => {}
     }
+    cut.changed().await.ok();
 }
 
-async fn questions(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, rules: &Rules, losing: &AtomicBool) {
-    let mut buffer = vec![0; 64 << 10];
-    while let Ok(read) = from.read(&mut buffer).await
-        && read > 0
-    {
-        let taken = {
-            let mut lose = rules.lose_after.lock().unwrap();
-            let found = lose
-                .as_ref()
-                .is_some_and(|bytes| buffer[..read].windows(bytes.len()).any(|part| part == bytes));
-            if found { lose.take() } else { None }
+/// One connection.
+struct Way<'a> {
+    rules: &'a Rules,
+    losing: AtomicBool,
+    /// Bytes that came down.
+    down: AtomicU64,
+}
+
+impl Way<'_> {
+    async fn questions(&self, from: &mut OwnedReadHalf, to: &mut OwnedWriteHalf) {
+        let mut buffer = vec![0; 64 << 10];
+        while let Ok(read) = from.read(&mut buffer).await
+            && read > 0
+        {
+            let taken = {
+                let mut lose = self.rules.lose_after.lock().unwrap();
+                let found = lose
+                    .as_ref()
+                    .is_some_and(|bytes| buffer[..read].windows(bytes.len()).any(|part| part == bytes));
+                if found { lose.take() } else { None }
+            };
+            if taken.is_some() {
+                self.losing.store(true, Ordering::SeqCst);
+            }
+            if !self.write(Side::Up, &buffer[..read], to).await {
+                return;
+            }
+        }
+    }
+
+    async fn answers(&self, from: &mut OwnedReadHalf, to: &mut OwnedWriteHalf) {
+        let mut buffer = vec![0; 64 << 10];
+        while let Ok(read) = from.read(&mut buffer).await
+            && read > 0
+        {
+            if self.losing.load(Ordering::SeqCst) {
+                self.rules.lost.notify_one();
+                return;
+            }
+            let delay = self.rules.delay_ms.load(Ordering::SeqCst);
+            if delay > 0 {
+                tokio::time::sleep(Duration::from_millis(delay)).await;
+            }
+            if !self.write(Side::Down, &buffer[..read], to).await {
+                return;
+            }
+        }
+    }
+
+    /// Passes bytes on; `false` if the connection is to end.
+    async fn write(&self, side: Side, bytes: &[u8], to: &mut OwnedWriteHalf) -> bool {
+        let segment = match self.rules.segment.load(Ordering::SeqCst) {
+            0 => bytes.len(),
+            segment => segment,
         };
-        if taken.is_some() {
-            losing.store(true, Ordering::SeqCst);
+        for piece in bytes.chunks(segment) {
+            let cut = self.rules.allow(side, piece.len(), &self.down);
+            let piece = &piece[..cut.unwrap_or(piece.len())];
+            if to.write_all(piece).await.is_err() {
+                return false;
+            }
+            self.rules.passed[side as usize].fetch_add(piece.len() as u64, Ordering::SeqCst);
+            if cut.is_some() {
+                return false;
+            }
         }
-        if to.write_all(&buffer[..read]).await.is_err() {
-            return;
-        }
-    }
-}
-
-async fn answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, rules: &Rules, losing: &AtomicBool) {
-    let mut buffer = vec![0; 64 << 10];
-    while let Ok(read) = from.read(&mut buffer).await
-        && read > 0
-    {
-        if losing.load(Ordering::SeqCst) {
-            rules.lost.notify_one();
-            return;
-        }
-        let delay = rules.delay_ms.load(Ordering::SeqCst);
-        if delay > 0 {
-            tokio::time::sleep(Duration::from_millis(delay)).await;
-        }
-        if to.write_all(&buffer[..read]).await.is_err() {
-            return;
-        }
+        true
     }
 }

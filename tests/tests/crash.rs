@@ -27,7 +27,7 @@ use conductor::{
 use conductor_tests::{
     disk,
     editor::Editor,
-    harness::{Service, service},
+    harness::{Service, poll_until, service},
     ledger::{Entry, Kind},
     postgres::Postgres,
     shipping,
@@ -58,16 +58,19 @@ impl Dice {
     }
 }
 
-/// One editor that prompts until its connection ends; all that it received.
+/// One editor that prompts until something was killed; all that it received
+/// until then. Its bridge would go on by itself, so it is told to end.
 fn work(mut editor: Editor, session: &str, over: &AtomicBool) -> Vec<Value> {
-    editor.set_deadline(Duration::from_secs(60));
     while !over.load(Ordering::Relaxed) {
         let steps = json!([{ "update": { "n": 40, "size": 300 } }, { "update": { "n": 1 } }]);
         let id = editor.prompt_do(session, &steps);
-        if editor.answer_or_end(&id).is_none_or(|answer| answer.get("error").is_some()) {
-            break;
-        }
+        let waited = poll_until(Duration::from_secs(60), || {
+            over.load(Ordering::Relaxed) || editor.answers_to(&id) > 0
+        });
+        assert!(waited, "neither an answer nor a kill");
     }
+    editor.close_stdin();
+    editor.wait_exit();
     editor.lines().into_iter().map(|line| line.json).collect()
 }
 
@@ -101,6 +104,7 @@ fn round(service: &mut Service, postgres: Option<&Postgres>, dice: &mut Dice) ->
         over.store(true, Ordering::Relaxed);
     } else {
         service.kill9();
+        over.store(true, Ordering::Relaxed);
     }
     let seen = editors.into_iter().map(|(id, editor)| (id, editor.join().unwrap())).collect();
     if !service.is_running() {

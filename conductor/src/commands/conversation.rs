@@ -135,7 +135,7 @@ impl Conversation {
                     let message = format!(
                         "the conductor at {endpoint} ended the connection; see its log for the reason, then try again"
                     );
-                    return Err(Unreachable { message });
+                    return Err(Unreachable { message, passing: true });
                 }
             }
         }

@@ -8,7 +8,7 @@ use super::conversation::{Conversation, Failure};
 use crate::{
     acp::{self, PROTOCOL_VERSION},
     cli::{ChoiceArgs, Global, PromptArgs},
-    client::Client,
+    client::{Carry, Client},
     frame::escape,
 };
 
@@ -29,7 +29,7 @@ pub(super) struct Opened {
 pub(super) async fn open(global: &Global, args: &PromptArgs) -> Result<Opened, Failure> {
     let cwd = directory(args.cwd.as_ref()).map_err(Failure::Answered)?;
     let client = Client::connect(global, &args.endpoint).await?;
-    let tunnel = client.tunnel(&args.choice, "conductor-prompt", Path::new(&cwd)).await?;
+    let tunnel = client.tunnel(&args.choice, "conductor-prompt", Path::new(&cwd), Carry::Once).await?;
     let mut conversation = Conversation::new(client, tunnel);
     let hello = json!({
         "protocolVersion": PROTOCOL_VERSION,
@@ -74,8 +74,7 @@ async fn directory_of(conversation: &mut Conversation, id: &str) -> Result<Strin
         }
     }
     Err(Failure::Answered(format!(
-        "there is no session `{}` of yours; the service knows sessions until it stops. \
-         Leave --session out to begin a new one",
+        "there is no session `{}` of yours. Leave --session out to begin a new one",
         escape(id.as_bytes(), 100)
     )))
 }

@@ -13,7 +13,8 @@ use uuid::Uuid;
 use super::{Connection, OPEN_ELSEWHERE, Seat};
 use crate::{
     acp::{self, EditorCapabilities, OpenParams, Refusal, WorkspaceCapabilities, code},
-    config::{Config, SpawnCwd, Workspace},
+    agent::Ended,
+    config::{Config, OnDetach, SpawnCwd, Workspace},
     frame::{self, Frame, Method},
     pending::WireId,
     pool::Key,
@@ -25,12 +26,21 @@ use crate::{
 /// Directories that a session may have beside its own; each is held open.
 const MOST_DIRECTORIES: usize = 64;
 
+/// Where a session is to be: with which agent, in which directory, and after
+/// which process has ended.
+struct Place {
+    agent: Arc<str>,
+    cwd: PathBuf,
+    leaving: Option<Ended>,
+}
+
 impl Connection {
     pub(super) fn open_new(&mut self, frame: &Frame) {
         let agent = self.agent(&self.hub.config.borrow());
         match self.check(frame, &agent) {
             Ok(cwd) => {
-                self.start(frame, Uuid::now_v7(), Opening::New, agent, cwd, self.greeting.wish.clone());
+                let place = Place { agent, cwd, leaving: None };
+                self.start(frame, Uuid::now_v7(), Opening::New, place, self.greeting.wish.clone());
             }
             Err(refusal) => self.refuse(frame, refusal),
         }
@@ -62,12 +72,13 @@ impl Connection {
             return;
         }
         match self.hub.router.claim(id, &self.caller) {
-            Found::Parked(entry) => {
+            Found::Parked(row, leaving) => {
                 let opening = match peek.method {
-                    Method::SessionLoad => Opening::Load(entry.agent_session),
-                    _ => Opening::Resume(entry.agent_session),
+                    Method::SessionLoad => Opening::Load(row.agent_session),
+                    _ => Opening::Resume(row.agent_session),
                 };
-                self.start(frame, id, opening, entry.agent, cwd, Wish::default());
+                let place = Place { agent: row.agent, cwd, leaving };
+                self.start(frame, id, opening, place, Wish::default());
             }
             Found::Live => {
                 self.refuse(frame, Refusal::new(code::INVALID_PARAMS, OPEN_ELSEWHERE));
@@ -111,18 +122,14 @@ impl Connection {
         directory("cwd", &params.cwd, roots_of(&config, agent)).map_err(invalid)
     }
 
-    fn start(
-        &mut self,
-        frame: &Frame,
-        id: Uuid,
-        opening: Opening,
-        agent: Arc<str>,
-        cwd: PathBuf,
-        wish: Wish,
-    ) {
+    fn start(&mut self, frame: &Frame, id: Uuid, opening: Opening, place: Place, wish: Wish) {
+        let Place { agent, cwd, leaving } = place;
         let slot = self.next_slot;
         if slot > WireId::MAX_SLOT {
             let text = "this connection has opened too many sessions; connect again";
+            if !matches!(opening, Opening::New) {
+                self.hub.router.parked(id, None, leaving);
+            }
             return self.refuse(frame, Refusal::new(code::LIMIT, text));
         }
         self.next_slot += 1;
@@ -132,11 +139,15 @@ impl Connection {
             Ok(hosting) => hosting,
             Err(refusal) => {
                 if !matches!(opening, Opening::New) {
-                    self.hub.router.parked(id);
+                    self.hub.router.parked(id, None, leaving);
                 }
                 return self.refuse(frame, refusal);
             }
         };
+        let settings = config.agents.get(&*agent);
+        let park_after = settings.map(|agent| agent.park_after).unwrap_or_default();
+        let shares_process = settings.is_some_and(|agent| agent.sessions_per_process > 1);
+        let cancels = settings.is_some_and(|agent| agent.on_detach == OnDetach::Cancel);
         let key = key(&config, agent, &cwd, able);
         let open = Open {
             id,
@@ -151,7 +162,13 @@ impl Connection {
             wish,
             close: CancellationToken::new(),
             cancel_grace: config.service.cancel_grace,
-            editor_timeout: config.service.editor_timeout,
+            // The tether is the first to lose its patience; a session does only
+            // if nobody takes its frames at all.
+            editor_timeout: 2 * config.service.editor_timeout,
+            park_after,
+            handover_bytes: usize::try_from(config.service.handover_bytes).unwrap_or(usize::MAX),
+            shares_process,
+            leaving,
         };
         let link =
             EditorLink { slot, out: self.out.clone(), capabilities: able, events: self.events.clone() };
@@ -161,11 +178,12 @@ impl Connection {
             self.hub.pool.clone(),
             self.hub.router.clone(),
             self.hub.journal.clone(),
+            self.hub.history.clone(),
             &self.hub.tasks,
         );
         self.names.insert(format!("\"{id}\"").into(), slot);
         let opening = Some(frame.copy(frame.peek().id));
-        self.seats.insert(slot, Seat { id, handle, opening });
+        self.seats.insert(slot, Seat { id, handle, opening, cancels });
     }
 
     /// The agent that new sessions of this connection use.

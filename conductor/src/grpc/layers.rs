@@ -11,7 +11,7 @@ use tonic::{Status, body::Body};
 use tower::{Layer, Service};
 use tracing::{Instrument as _, instrument::Instrumented};
 
-use super::incoming::Admission;
+use super::{breakage::Breakage, incoming::Admission};
 use crate::{identity::Caller, state::Token};
 
 /// Calls that need no token: orchestrators probe health and have none.
@@ -76,7 +76,7 @@ where
             admission.grant();
         }
         request.extensions_mut().insert(self.with.caller.clone());
-        Either::Left(self.inner.call(request))
+        Either::Left(self.inner.call(Breakage::watch(request)))
     }
 }
 

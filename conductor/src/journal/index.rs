@@ -77,6 +77,12 @@ impl Index {
         gone.map(|(id, entry)| (Stream { id: *id, kind: entry.kind }, entry.next - 1))
     }
 
+    /// All sessions, with the last number used.
+    pub(super) fn sessions(&self) -> impl Iterator<Item = (Uuid, u64)> {
+        let sessions = self.streams.iter().filter(|(_, entry)| entry.kind == StreamKind::Session);
+        sessions.map(|(id, entry)| (*id, entry.next - 1))
+    }
+
     /// Where to look for the frames from a number on, in order.
     pub(super) fn find(&self, stream: Uuid, from_seq: u64, most: usize) -> Vec<Place> {
         let Some(entry) = self.streams.get(&stream) else { return Vec::new() };

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde_json::json;
 use tracing::debug;
 
-use super::{Ask, Input, Opening, Purpose, Request, Session, Waiting};
+use super::{Ask, Input, Purpose, Request, Session, Waiting};
 use crate::{
     acp::{self, Refusal, code},
     agent::Exit,
@@ -27,6 +27,9 @@ impl Session {
     pub(super) fn answer_rest(&mut self) {
         let why = if self.closed { "this session was closed" } else { NO_CONNECTION };
         let refusal = Refusal::new(code::AGENT_ENDED, why);
+        if !self.is_asked {
+            self.refuse_opening(&refusal);
+        }
         for request in self.requests.drain(|request| !request.editor_id.is_empty()) {
             self.say_editor(match request.purpose {
                 Purpose::Prompt => acp::result(&request.editor_id, acp::CANCELLED_TURN),
@@ -34,6 +37,8 @@ impl Session {
             });
         }
         self.cancel_queued();
+        self.cancel_waiting();
+        self.refuse_waiting(&refusal);
     }
 
     /// What the agent asked and nobody has taken note of yet.
@@ -67,10 +72,15 @@ impl Session {
     /// stays unanswered, its session is closed.
     pub(super) fn leave(&mut self) {
         if self.turn.take().is_some() {
-            self.router.turn_ended();
+            self.turn_ended();
             self.tell_agent("session/cancel");
         }
         self.answer_asks(|_| true);
+        self.close_at_agent();
+    }
+
+    /// Tells the agent that its session is not needed any more.
+    pub(super) fn close_at_agent(&mut self) {
         if let Some(binding) = &self.binding
             && self.exit.is_none()
             && self.is_open
@@ -93,18 +103,12 @@ impl Session {
         }
     }
 
-    /// Lets others have the session.
-    pub(super) fn park(&self) {
-        match self.open.opening {
-            // A session that never came to be is not remembered.
-            Opening::New if !self.is_open => {}
-            _ => self.router.parked(self.open.id),
-        }
-    }
-
-    /// The process has ended: every request in flight gets its one answer.
-    pub(super) fn agent_ended(&mut self, exit: Arc<Exit>) {
+    /// The process has ended: every request in flight gets its one answer, and
+    /// tool calls that were under way have failed. What has waited for it to
+    /// end goes on with another one.
+    pub(super) fn agent_ended(&mut self, exit: Arc<Exit>, tools: &[String]) {
         debug!(%exit, "the session's process has ended");
+        self.fail_tools(tools);
         if self.turn.as_ref().is_some_and(|turn| turn.cancelled.is_some()) {
             self.end_turn_cancelled();
         }
@@ -115,7 +119,7 @@ impl Session {
             }
         }
         if self.turn.take().is_some() {
-            self.router.turn_ended();
+            self.turn_ended();
         }
         for queued in std::mem::take(&mut self.queued) {
             self.answer_queued(queued, |id| refusal.frame(id));
@@ -124,13 +128,27 @@ impl Session {
         // Nobody is left who knows these terminals.
         self.host.stop();
         self.to_agent.clear();
+        self.terminals.clear();
         self.ended = !self.is_open;
         self.exit = Some(exit);
+        if self.way.take().is_some() {
+            // It was to serve these.
+            self.refuse_waiting(&refusal);
+        }
+        self.binding = None;
+        self.is_parked = false;
+        if !self.waiting.is_empty() {
+            self.wake();
+        }
+    }
+
+    pub(super) fn turn_ended(&mut self) {
+        self.router.turn_ended(self.open.id, self.recorder.last_seq());
     }
 
     pub(super) fn end_turn_cancelled(&mut self) {
         let Some(turn) = self.turn.take() else { return };
-        self.router.turn_ended();
+        self.turn_ended();
         if let Some(request) = self.requests.complete(turn.number) {
             self.say_editor(acp::result(&request.editor_id, acp::CANCELLED_TURN));
         }

@@ -4,23 +4,16 @@ use bytes::{Bytes, BytesMut};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{Ask, MAX_IN_FLIGHT, Opening, Packet, Purpose, Request, Session, WITHDRAW_GRACE};
+use super::{
+    Ask, EARLY_BYTES, MAX_IN_FLIGHT, Opening, Packet, Purpose, Request, Session, WITHDRAW_GRACE, Way,
+    past::HISTORY,
+};
 use crate::{
     acp::{self, Refusal, code},
     frame::{self, Frame, Kind, Method, Peek, Run, Span, splice},
     journal::Class,
     pending::WireId,
 };
-
-/// Updates that replay history.
-const HISTORY: &[&[u8]] = &[
-    b"\"user_message_chunk\"",
-    b"\"agent_message_chunk\"",
-    b"\"agent_thought_chunk\"",
-    b"\"tool_call\"",
-    b"\"tool_call_update\"",
-    b"\"plan\"",
-];
 
 impl Session {
     #[allow(clippy::wrong_self_convention, reason = "named for where the frames come from")]
@@ -39,14 +32,7 @@ impl Session {
             // Most frames are updates: nothing but a copy with our own id.
             if peek.method == Method::SessionUpdate && peek.kind == Kind::Notification {
                 if self.passes(bytes, peek) {
-                    if peek.update.of(bytes) == b"\"config_option_update\""
-                        && let Some(withheld) =
-                            self.withheld(bytes, peek.params).and_then(|b| Frame::parse(b).ok())
-                    {
-                        splice(&mut out, withheld.bytes(), [(withheld.peek().session, &self.name)]);
-                    } else {
-                        splice(&mut out, bytes, [(peek.session, &self.name)]);
-                    }
+                    self.put_update(&mut out, bytes, peek);
                     count += 1;
                 }
                 continue;
@@ -61,33 +47,61 @@ impl Session {
     }
 
     fn emit(&mut self, out: &mut BytesMut, count: &mut u32) {
-        if *count > 0 {
-            self.relay_editor(Packet { frames: out.split().freeze(), count: *count }, Class::Stream);
-            *count = 0;
+        if *count == 0 {
+            return;
+        }
+        let packet = Packet { frames: out.split().freeze(), count: std::mem::take(count) };
+        let waiting: usize = self.early.iter().map(|packet| packet.frames.len()).sum();
+        // First the editor gets its history and its answer.
+        if !self.is_open && self.way.is_some_and(|way| way != Way::New) && waiting < EARLY_BYTES {
+            self.early.push(packet);
+        } else {
+            self.relay_editor(packet, Class::Stream);
+        }
+    }
+
+    /// Copies an update with our own id, and without what the editor does not
+    /// know.
+    pub(super) fn put_update(&self, out: &mut BytesMut, bytes: &[u8], peek: &Peek) {
+        if peek.update.of(bytes) == b"\"config_option_update\""
+            && let Some(withheld) = self.withheld(bytes, peek.params).and_then(|b| Frame::parse(b).ok())
+        {
+            splice(out, withheld.bytes(), [(withheld.peek().session, &self.name)]);
+        } else {
+            splice(out, bytes, [(peek.session, &self.name)]);
+        }
+    }
+
+    /// Whether the editor takes updates of this kind.
+    pub(super) fn takes(&self, bytes: &[u8], peek: &Peek) -> bool {
+        let able = &self.link.capabilities;
+        match peek.update.of(bytes) {
+            b"\"notice\"" => able.notices,
+            b"\"compaction_update\"" | b"\"compaction_summary_chunk\"" => able.compaction,
+            _ => true,
         }
     }
 
     /// Whether an update is for this editor; also takes note of titles.
     fn passes(&self, bytes: &[u8], peek: &Peek) -> bool {
-        let able = &self.link.capabilities;
         match peek.update.of(bytes) {
             b"\"agent_message_chunk\"" | b"\"agent_thought_chunk\"" | b"\"tool_call_update\""
-                if self.is_open =>
+                if self.way.is_none() && !self.is_replaying =>
             {
                 true
             }
-            b"\"notice\"" => able.notices,
-            b"\"compaction_update\"" | b"\"compaction_summary_chunk\"" => able.compaction,
             b"\"session_info_update\"" => {
                 let params: Option<Value> = serde_json::from_slice(peek.params.of(bytes)).ok();
                 if let Some(title) = params.as_ref().and_then(|params| params["update"].get("title")) {
-                    self.router.titled(self.open.id, title.as_str().map(str::to_string));
+                    self.router.titled(self.open.id, title.as_str());
                 }
                 true
             }
-            // A resumed session must not be replayed; some agents do it.
+            // The editor has the history, or gets it from our own record; some
+            // agents replay it even to who resumes.
             kind => {
-                self.is_open || !matches!(self.open.opening, Opening::Resume(_)) || !HISTORY.contains(&kind)
+                let may_replay = self.is_replaying || matches!(self.way, Some(Way::Resume | Way::Load));
+                !(may_replay && HISTORY.contains(&kind)) && self.takes(bytes, peek)
             }
         }
     }
@@ -136,10 +150,14 @@ impl Session {
             return self.violation(&format!("a second answer, or an answer to nothing, with id {id}"));
         };
         match request.purpose {
-            Purpose::Open => self.agent_opened(frame, &request),
+            Purpose::Open if self.way == Some(Way::New) => self.agent_opened(frame, &request),
+            Purpose::Open | Purpose::Rebind => self.agent_answered_way(frame, &request),
             Purpose::Prompt => {
                 let cancelled = self.turn.take().is_some_and(|turn| turn.cancelled.is_some());
-                self.router.turn_ended();
+                self.turn_ended();
+                if peek.kind == Kind::Result {
+                    self.handed_over();
+                }
                 match (cancelled, peek.stop_reason.is_some()) {
                     (false, _) => self.pass(frame, peek.id, &request.editor_id, Span::default(), &[]),
                     // Some agents say "end_turn" of a turn that was cancelled.
@@ -165,17 +183,17 @@ impl Session {
             self.ended = true;
             return;
         }
-        if matches!(self.open.opening, Opening::New) {
-            if peek.session.is_none() {
-                let text = "the agent answered session/new without a sessionId";
-                return self.answer_opening(&Refusal::new(code::INTERNAL, text));
-            }
-            if let Some(binding) = &mut self.binding {
-                binding.name = frame.copy(peek.session);
-            }
+        if peek.session.is_none() {
+            let text = "the agent answered session/new without a sessionId";
+            return self.answer_opening(&Refusal::new(code::INTERNAL, text));
+        }
+        if let Some(binding) = &mut self.binding {
+            binding.name = frame.copy(peek.session);
         }
         match self.wishes(frame) {
             Ok(calls) => {
+                self.take_note_of_way(Way::New);
+                self.way = None;
                 self.opened();
                 self.pass(frame, peek.id, &request.editor_id, Span::default(), &[]);
                 for (method, params) in calls {

@@ -3,12 +3,15 @@
 use bytes::{Bytes, BytesMut};
 use tokio::time::Instant;
 
-use super::{Ask, MAX_IN_FLIGHT, MAX_QUEUED_PROMPTS, Purpose, Recorded, Request, Session, Turn};
+use super::{
+    Ask, MAX_IN_FLIGHT, MAX_QUEUED_PROMPTS, Purpose, Recorded, Request, Session, Turn, past::with_text_first,
+};
 use crate::{
     acp::{self, Refusal, code},
     frame::{self, Frame, Kind, Method, Span, splice},
     journal::Class,
     pending::WireId,
+    record::note,
 };
 
 impl Session {
@@ -21,6 +24,7 @@ impl Session {
             Kind::Notification => match peek.method {
                 Method::SessionCancel => self.cancel(frame),
                 Method::CancelRequest => self.cancel_request(frame.get(peek.request_id)),
+                _ if !self.is_ready() => self.keep_for_agent(frame),
                 _ => self.forward(frame, None, false),
             },
             Kind::Opaque => {}
@@ -37,7 +41,7 @@ impl Session {
             return self.refuse(frame, code::NOT_RECORDED, &*why);
         }
         if self.requests.find(|request| request.editor_id == id).is_some()
-            || self.queued.iter().any(|queued| queued.get(queued.peek().id) == id)
+            || self.queued.iter().chain(&self.waiting).any(|queued| queued.get(queued.peek().id) == id)
         {
             let text = format!("a request with the id {} is already in flight", frame::escape(id, 100));
             return self.refuse(frame, code::INVALID_REQUEST, text);
@@ -45,10 +49,8 @@ impl Session {
         if peek.method == Method::SessionClose {
             return self.close(frame);
         }
-        if let Some(exit) = self.exit.clone() {
-            let text =
-                format!("this session's process is gone: {exit}\nReopen the session with session/load.");
-            return self.refuse(frame, code::AGENT_ENDED, text);
+        if !self.is_ready() {
+            return self.wait_for_agent(frame);
         }
         if self.requests.len() >= MAX_IN_FLIGHT {
             let text = format!("{MAX_IN_FLIGHT} requests of this session are in flight already");
@@ -79,8 +81,10 @@ impl Session {
         self.forward(frame, Some(Purpose::Prompt), late);
         let number =
             self.requests.find(|request| request.purpose == Purpose::Prompt).map(|(number, _)| number);
-        self.turn = number.map(|number| Turn { number, cancelled: None });
-        self.router.turn_begun();
+        self.is_replaying = false;
+        let from_seq = self.recorder.last_seq();
+        self.turn = number.map(|number| Turn { number, from_seq, cancelled: None });
+        self.router.turn_begun(self.open.id);
     }
 
     /// After a turn's end: the next prompt, if one waits.
@@ -111,6 +115,15 @@ impl Session {
         };
         let id = id.map(|id| id.to_string());
         let session = self.agent_name();
+        let told = match &self.handover {
+            Some(past) if purpose == Some(Purpose::Prompt) => with_text_first(frame, past),
+            _ => None,
+        };
+        if let (Some(_), Some(past)) = (&told, &self.handover) {
+            self.recorder.note(note::HANDOVER, &serde_json::json!({ "text": past }));
+        }
+        let frame = told.as_ref().unwrap_or(frame);
+        let peek = frame.peek();
         let mut out = BytesMut::new();
         splice(
             &mut out,
@@ -139,7 +152,17 @@ impl Session {
 
     /// `session/cancel`: the running turn and the queued prompts end.
     fn cancel(&mut self, frame: &Frame) {
+        self.cancel_with(|session| session.forward(frame, None, false));
+    }
+
+    /// The same, but nobody asked: the editor is away.
+    pub(super) fn cancel_unasked(&mut self) {
+        self.cancel_with(|session| session.tell_agent("session/cancel"));
+    }
+
+    fn cancel_with(&mut self, tell: impl FnOnce(&mut Self)) {
         self.cancel_queued();
+        self.cancel_waiting();
         // Without a turn there is nothing to cancel, and some agents would
         // keep the word for the next one.
         let Some(turn) = self.turn.as_mut().filter(|turn| turn.cancelled.is_none()) else { return };
@@ -148,7 +171,7 @@ impl Session {
         if self.take_back(number) {
             return self.end_turn_cancelled();
         }
-        self.forward(frame, None, false);
+        tell(self);
         // A permission that has not gone out yet must not follow the cancel.
         for agent_id in self.take_back_answers() {
             self.say_agent(acp::result(&agent_id, acp::CANCELLED_PERMISSION), Class::Stop);
@@ -164,6 +187,21 @@ impl Session {
                 self.answer_queued(queued, |id| acp::result(id, acp::CANCELLED_TURN));
             }
             return;
+        }
+        if let Some(at) = self.waiting.iter().position(|frame| frame.get(frame.peek().id) == editor_id) {
+            if let Some(frame) = self.waiting.remove(at) {
+                let is_prompt = frame.peek().method == Method::SessionPrompt;
+                let refusal = Refusal::new(code::CANCELLED, "cancelled before the agent was ready");
+                self.answer_queued(frame, |id| match is_prompt {
+                    true => acp::result(id, acp::CANCELLED_TURN),
+                    false => refusal.frame(id),
+                });
+            }
+            return;
+        }
+        if !self.is_asked && self.open.request.get(self.open.request.peek().id) == editor_id {
+            let text = "cancelled before the agent was ready";
+            return self.refuse_opening(&Refusal::new(code::CANCELLED, text));
         }
         let found = self.requests.find(|request| request.editor_id == editor_id).map(|(number, _)| number);
         // The connection records it; here it counts only if it is for us.

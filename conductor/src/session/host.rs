@@ -89,6 +89,11 @@ impl Host {
         self.asked.values().any(|asked| asked.agent_id == agent_id)
     }
 
+    /// Whether nothing of the session runs here.
+    pub(super) fn is_idle(&self) -> bool {
+        self.asked.is_empty() && self.workspace.as_ref().is_none_or(Workspace::is_idle)
+    }
+
     /// Whether more requests may come.
     pub(super) fn has_room(&self) -> bool {
         self.waiting < MOST_WAITING

@@ -1,98 +1,22 @@
-//! How a session comes to be: a lease, a place at the process, the opening
-//! request, and an entry in the table once the agent has answered.
+//! How a session comes to be: the opening request, an entry in the table once
+//! the agent has answered, and what is noted of it from the first word to the
+//! last.
 
-use std::{path::Path, pin::pin, time::SystemTime};
+use std::{path::Path, time::SystemTime};
 
 use bytes::{Bytes, BytesMut};
 use serde_json::json;
-use uuid::Uuid;
 
-use super::{Binding, Input, MAX_QUEUED_PROMPTS, Opening, Purpose, Request, Session, SessionEvent, ending};
+use super::{Binding, Input, Opening, Purpose, Request, Session, SessionEvent, Way};
 use crate::{
-    acp::{AgentHello, Refusal, code},
-    frame::{Frame, Method, Run, splice},
+    acp::Refusal,
+    frame::splice,
     journal::Class,
-    pool::Pool,
-    queue,
     record::{Destination, Origin, note},
-    router::Entry,
+    store::Row,
 };
 
 impl Session {
-    /// Leases a process and takes a place at it. What the editor says
-    /// meanwhile is held.
-    pub(super) async fn bind(
-        &mut self,
-        pool: Pool,
-        input: &mut queue::Receiver<Frame>,
-        held: &mut Vec<Frame>,
-    ) -> Option<queue::Receiver<Run>> {
-        let known = match &self.open.opening {
-            Opening::New => None,
-            Opening::Load(name) | Opening::Resume(name) => Some(name.clone()),
-        };
-        let key = self.open.key.clone();
-        let name = known.clone().unwrap_or_default();
-        let mut attached = pin!(async {
-            let lease = pool.lease(key).await.map_err(|why| why.to_string())?;
-            match lease.process.attach(known).await {
-                Some(attachment) => Ok((lease, attachment)),
-                None => Err(lease.process.exited().await.to_string()),
-            }
-        });
-        loop {
-            tokio::select! {
-                attached = &mut attached => match attached {
-                    Ok((lease, attachment)) => {
-                        if let Some(refusal) = self.cannot_reopen(&lease.process.hello) {
-                            self.refuse_opening(&refusal);
-                            return None;
-                        }
-                        let binding = Binding { id: Uuid::now_v7(), lease, slot: attachment.slot, name };
-                        self.note_bound(&binding);
-                        self.binding = Some(binding);
-                        return Some(attachment.output);
-                    }
-                    Err(why) => {
-                        self.refuse_opening(&Refusal::new(code::AGENT_ENDED, why));
-                        return None;
-                    }
-                },
-                frame = input.recv() => {
-                    let Some(frame) = frame else {
-                        self.refuse_opening(&Refusal::new(code::AGENT_ENDED, ending::NO_CONNECTION));
-                        return None;
-                    };
-                    let peek = frame.peek();
-                    let opening = self.open.request.get(self.open.request.peek().id);
-                    if peek.method == Method::CancelRequest && frame.get(peek.request_id) == opening {
-                        let text = "cancelled before the agent was ready";
-                        self.refuse_opening(&Refusal::new(code::CANCELLED, text));
-                        self.commit(Input::Frame(&frame));
-                        return None;
-                    }
-                    if held.len() < MAX_QUEUED_PROMPTS {
-                        held.push(frame);
-                    } else {
-                        self.refuse(&frame, code::LIMIT, "too much is waiting for this session to open");
-                        self.commit(Input::Frame(&frame));
-                    }
-                }
-            }
-        }
-    }
-
-    /// Why this agent cannot open the session in the way that is asked for.
-    fn cannot_reopen(&self, hello: &AgentHello) -> Option<Refusal> {
-        let (able, what) = match self.open.opening {
-            Opening::New => return None,
-            Opening::Load(_) => (hello.can_load(), "session/load"),
-            Opening::Resume(_) => (hello.can("resume"), "session/resume"),
-        };
-        let text = || format!("agent `{}` does not offer {what}", self.open.key.agent);
-        (!able).then(|| Refusal::new(code::METHOD_NOT_FOUND, text()))
-    }
-
     /// Passes the opening request on to the agent.
     pub(super) fn ask_to_open(&mut self) {
         let Some(binding) = &self.binding else { return };
@@ -112,17 +36,20 @@ impl Session {
             [(peek.id, id.to_string().as_bytes()), (peek.session, &name), (servers, b"[]")],
         );
         self.relay_agent(out.freeze(), Class::Effect);
+        self.is_asked = true;
         self.commit(Input::Frame(&request));
     }
 
-    /// Answers the opening request, which has not been passed on.
-    fn refuse_opening(&mut self, refusal: &Refusal) {
+    /// Answers the opening request, which nobody else has answered.
+    pub(super) fn refuse_opening(&mut self, refusal: &Refusal) {
         let request = self.open.request.clone();
         self.answer_opening(refusal);
-        self.commit(Input::Frame(&request));
+        let is_asked = std::mem::replace(&mut self.is_asked, true);
+        self.commit(if is_asked { Input::Nothing } else { Input::Frame(&request) });
     }
 
     pub(super) fn answer_opening(&mut self, refusal: &Refusal) {
+        self.requests.drain(|request| request.purpose == Purpose::Open);
         let request = self.open.request.clone();
         self.say_editor(refusal.frame(request.get(request.peek().id)));
         self.ended = true;
@@ -132,20 +59,24 @@ impl Session {
     /// table.
     pub(super) fn opened(&mut self) {
         self.is_open = true;
-        let Some(binding) = &self.binding else { return };
-        let entry = Entry {
-            owner: self.open.caller.user.clone(),
-            agent: self.open.key.agent.clone(),
-            cwd: self.open.cwd.clone(),
-            agent_session: binding.name.clone(),
-            title: None,
-            updated: SystemTime::now(),
-            live: Some(self.open.close.clone()),
-        };
+        let (id, close) = (self.open.id, self.open.close.clone());
         if matches!(self.open.opening, Opening::New) {
-            self.router.opened(self.open.id, entry);
+            let now = SystemTime::now();
+            let row = Row {
+                owner: self.open.caller.user.clone(),
+                agent: self.open.key.agent.clone(),
+                cwd: self.open.cwd.clone(),
+                agent_session: self.agent_session.clone(),
+                title: None,
+                created: now,
+                updated: now,
+                is_live: true,
+                is_deleted: false,
+                seq: 0,
+            };
+            self.router.opened(id, row, close);
         } else {
-            self.router.reopened(self.open.id, self.open.close.clone());
+            self.router.reopened(id, close, self.first_seq - 1);
         }
         // The connection takes its events before anything else, so there is
         // room; should there be none, only its bookkeeping is late.
@@ -172,17 +103,20 @@ impl Session {
         self.recorder.note(note::SESSION_OPENED, &params);
     }
 
-    fn note_bound(&mut self, binding: &Binding) {
+    /// Whom it is bound to; once the agent has agreed, also in which way.
+    pub(super) fn note_bound(&mut self, binding: &Binding, way: Option<Way>) {
         let params = json!({
             "binding": binding.id.to_string(),
             "process": binding.process().id.to_string(),
-            "agentSession": serde_json::from_slice::<String>(&binding.name).ok(),
+            "agentSession": way.and_then(|_| serde_json::from_slice::<String>(&binding.name).ok()),
+            "how": way.map(Way::name),
         });
         self.recorder.note(note::SESSION_BOUND, &params);
     }
 
     /// The last words of the record, with those to the editor, if any.
     pub(super) fn note_ended(&mut self, closed: Option<&Bytes>) {
+        self.commit(Input::Nothing);
         if let Some(line) = closed {
             self.recorder.frame(Origin::Conductor, Destination::Editor, None, line);
         }

@@ -86,6 +86,12 @@ impl Session {
         self.queue_editor(Packet { frames: line, count: 1 }, None);
     }
 
+    /// Says something to the editor that others build on.
+    pub(super) fn tell_editor(&mut self, line: Bytes) {
+        self.entries.push(Entry::Said(Destination::Editor, line.clone()));
+        self.relay_editor(Packet { frames: line, count: 1 }, Class::Stream);
+    }
+
     fn stage(&mut self, to: Destination, packet: Packet, class: Class) {
         self.class = self.class.max(class);
         self.staged.push(Outgoing { to, packet, class });
@@ -273,12 +279,13 @@ impl Session {
             Purpose::Open => self.answer_opening(&refusal),
             Purpose::Prompt => {
                 if self.turn.take().is_some() {
-                    self.router.turn_ended();
+                    self.turn_ended();
                 }
                 self.say_editor(refusal.frame(&request.editor_id));
                 self.next_turn();
             }
             Purpose::Relay => self.say_editor(refusal.frame(&request.editor_id)),
+            Purpose::Rebind => self.not_bound(&refusal),
             Purpose::Wish | Purpose::Close => warn!(why, "a request of ours was not sent"),
         }
     }

@@ -67,12 +67,11 @@ done
 "#;
 
 #[test]
-fn what_cannot_go_on_says_why_and_what_to_do() {
+fn an_agent_without_load_goes_on_and_what_is_not_there_says_so() {
     let (service, _directory) = hostile::service("stop end_turn");
     let session = begin(&service, &["--agent", "odd", "go"]);
     let done = service.run(&["prompt", "--session", &session, "go"]);
-    assert_eq!((done.code, &*done.stdout), (Some(1), ""), "{done:?}");
-    assert!(done.stderr.contains("cannot be continued") && done.stderr.contains("--session"), "{done:?}");
+    assert_eq!(done.code, Some(0), "{done:?}");
     for id in ["0199-no-such", "\u{1b}[2J"] {
         let done = service.run(&["prompt", "--session", id, "go"]);
         assert_eq!(done.code, Some(1));

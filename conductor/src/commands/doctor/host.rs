@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::report::{Check, Verdict};
 use crate::{
     cli::{ChoiceArgs, EndpointArgs, Global},
-    client::{Client, Unreachable},
+    client::{Carry, Client, Unreachable},
     config::{Config, Loaded},
     state::{StateDir, StateError},
 };
@@ -123,7 +123,10 @@ pub(super) async fn service(global: &Global, endpoint: &EndpointArgs, state: &St
         };
     }
     let asked = timeout(SERVICE_TIMEOUT, greet(global, endpoint)).await;
-    let late = || Err(Unreachable { message: format!("it does not answer within {SERVICE_TIMEOUT:?}") });
+    let late = || {
+        let message = format!("it does not answer within {SERVICE_TIMEOUT:?}");
+        Err(Unreachable { message, passing: true })
+    };
     match asked.unwrap_or_else(|_| late()) {
         Ok((endpoint, version)) => {
             let pid = holder.filter(|_| !named);
@@ -155,8 +158,9 @@ pub(super) async fn service(global: &Global, endpoint: &EndpointArgs, state: &St
 /// Presents the token; gives the service's address and version.
 async fn greet(global: &Global, endpoint: &EndpointArgs) -> Result<(String, String), Unreachable> {
     let client = Client::connect(global, endpoint).await?;
-    let tunnel = client.tunnel(&ChoiceArgs::default(), "conductor-doctor", Path::new("/")).await?;
-    Ok((client.endpoint.clone(), tunnel.server_version))
+    let tunnel =
+        client.tunnel(&ChoiceArgs::default(), "conductor-doctor", Path::new("/"), Carry::Once).await?;
+    Ok((client.endpoint.clone(), tunnel.welcome.server_version))
 }
 
 /// Who holds the state directory's lock. It is looked up, not tried: even the

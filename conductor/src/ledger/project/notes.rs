@@ -117,8 +117,8 @@ impl Step<'_> {
     }
 
     fn bound(&mut self, params: &str) {
-        let [binding, process, agent_session, agent] =
-            pick(params, ["binding", "process", "agentSession", "agent"]);
+        let [binding, process, agent_session, agent, how] =
+            pick(params, ["binding", "process", "agentSession", "agent", "how"]);
         let Some(binding) = binding.and_then(id) else { return };
         if let Some(agent) = short(agent, NAME) {
             self.session.put("agent", agent.clone());
@@ -131,7 +131,9 @@ impl Step<'_> {
         }
         let fact = Fact::new(BINDINGS, [binding.into()]).set("session_id", self.id()).set("seq", self.seq());
         let fact = fact.set("process_id", process.and_then(id)).set("agent", self.state.agent.clone());
-        let fact = fact.set("agent_session", short(agent_session, NAME)).set("how", self.state.how.clone());
+        let fact = fact
+            .set("agent_session", short(agent_session, NAME))
+            .set("how", short(how, NAME).or(self.state.how.clone()));
         self.facts.push(fact.set("bound_us", self.at()));
     }
 

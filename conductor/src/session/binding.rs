@@ -1,0 +1,432 @@
+//! The agent's side of a session: a process, a place at it, and the agent's
+//! own session there. It may be lost and found several times in a session's
+//! life; what the editor asks meanwhile waits here.
+//!
+//! There are three ways back to a conversation, tried in this order:
+//! `session/resume`; `session/load`, whose replay is kept from the editor; and
+//! a new session of the agent's that is handed what was recorded, in front of
+//! the next prompt. No prompt is ever sent twice: what was under way when a
+//! process ended has been answered with an error, and what waits here has
+//! never been sent.
+
+use std::{collections::VecDeque, pin::Pin, time::Duration};
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tokio::time::{Instant, timeout};
+use tracing::debug;
+use uuid::Uuid;
+
+use super::{Binding, Input, MAX_QUEUED_PROMPTS, Opening, Purpose, Recorded, Request, Session};
+use crate::{
+    acp::{self, AgentHello, Refusal, code},
+    agent::{Attachment, Ended},
+    frame::{Frame, Kind, Method},
+    journal::Class,
+    pending::Pending,
+    pool::{Key, Lease, Pool},
+    record::note,
+};
+
+/// How long the process that served a session before may take to end. Some
+/// agents refuse a session that another process of theirs has open.
+const LEAVING: Duration = Duration::from_secs(10);
+
+/// The agent wants someone to log in; another way would find the same.
+const AUTH_REQUIRED: i64 = -32000;
+
+/// How a session comes to its agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// It is new to both.
+    New,
+    /// `session/resume`.
+    Resume,
+    /// `session/load`, with its replay swallowed.
+    Load,
+    /// A new session of the agent's, with a hand-over.
+    Handover,
+}
+
+impl Way {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Resume => "resume",
+            Self::Load => "load",
+            Self::Handover => "handover",
+        }
+    }
+
+    fn method(self) -> &'static str {
+        match self {
+            Self::New | Self::Handover => "session/new",
+            Self::Resume => "session/resume",
+            Self::Load => "session/load",
+        }
+    }
+}
+
+/// A place at a process, and the ways to try there.
+pub(super) struct Reached {
+    lease: Lease,
+    attachment: Attachment,
+    ways: VecDeque<Way>,
+}
+
+/// On its way there.
+pub(super) type Reaching = Pin<Box<dyn Future<Output = Result<Reached, Refusal>> + Send>>;
+
+/// A way that has led to the agent.
+#[derive(Debug)]
+pub(super) struct Settled {
+    pub(super) way: Way,
+    /// The answer to the editor's opening request, if that was the reason.
+    pub(super) answer: Option<Bytes>,
+}
+
+async fn reach(
+    pool: Pool,
+    key: Key,
+    known: Option<Bytes>,
+    leaving: Option<Ended>,
+) -> Result<Reached, Refusal> {
+    if let Some(mut leaving) = leaving {
+        timeout(LEAVING, leaving.wait()).await.ok();
+    }
+    let lease = pool.lease(key).await.map_err(|why| Refusal::new(code::AGENT_ENDED, why.to_string()))?;
+    let ways = match &known {
+        None => [Way::New].into(),
+        Some(name) => ways(&lease.process.hello, name),
+    };
+    attach(lease, ways, known.unwrap_or_default()).await
+}
+
+/// The ways that an agent offers, best first.
+fn ways(hello: &AgentHello, name: &[u8]) -> VecDeque<Way> {
+    let mut ways = VecDeque::new();
+    if !name.is_empty() && hello.can("resume") {
+        ways.push_back(Way::Resume);
+    }
+    if !name.is_empty() && hello.can_load() {
+        ways.push_back(Way::Load);
+    }
+    ways.push_back(Way::Handover);
+    ways
+}
+
+async fn attach(lease: Lease, ways: VecDeque<Way>, name: Bytes) -> Result<Reached, Refusal> {
+    let known = matches!(ways.front(), Some(Way::Resume | Way::Load)).then_some(name);
+    match lease.process.attach(known).await {
+        Some(attachment) => Ok(Reached { lease, attachment, ways }),
+        None => Err(Refusal::new(code::AGENT_ENDED, lease.process.exited().await.to_string())),
+    }
+}
+
+impl Session {
+    /// Whether the agent can be asked something now.
+    pub(super) fn is_ready(&self) -> bool {
+        self.way.is_none() && self.binding.as_ref().is_some_and(|binding| !binding.process().is_ending())
+    }
+
+    /// Keeps a request until the agent can be asked, and sees to that.
+    pub(super) fn wait_for_agent(&mut self, frame: &Frame) {
+        if self.waiting.len() >= MAX_QUEUED_PROMPTS {
+            return self.refuse(frame, code::LIMIT, "too much is waiting for this session's agent");
+        }
+        // It is recorded when it goes on.
+        self.deferred = true;
+        self.waiting.push_back(frame.clone());
+        self.wake();
+    }
+
+    /// Keeps a notification until then, if there is room; nobody is woken for it.
+    pub(super) fn keep_for_agent(&mut self, frame: &Frame) {
+        if self.waiting.len() < MAX_QUEUED_PROMPTS {
+            self.deferred = true;
+            self.waiting.push_back(frame.clone());
+        }
+    }
+
+    /// Begins to look for a process, unless there is one or it is on its way.
+    pub(super) fn wake(&mut self) {
+        if self.binding.is_some() || self.reaching.is_some() || self.ended {
+            return;
+        }
+        let known = match self.open.opening {
+            Opening::New if !self.is_open => None,
+            _ => Some(self.agent_session.clone()),
+        };
+        let (pool, key) = (self.pool.clone(), self.open.key.clone());
+        self.reaching = Some(Box::pin(reach(pool, key, known, self.leaving.take())));
+    }
+
+    /// There is a place at a process, or there is none to be had.
+    pub(super) fn reached(&mut self, reached: Result<Reached, Refusal>) {
+        self.reaching = None;
+        let Reached { lease, attachment, ways } = match reached {
+            Ok(reached) => reached,
+            Err(refusal) => return self.not_bound(&refusal),
+        };
+        let Some(way) = ways.front().copied() else { return };
+        let name = match way {
+            Way::Resume | Way::Load => self.agent_session.clone(),
+            Way::New | Way::Handover => Bytes::new(),
+        };
+        (self.ways, self.way, self.exit) = (ways, Some(way), None);
+        self.is_replaying = false;
+        // Numbers begin anew at every place: the first request opens it.
+        self.requests = Pending::new();
+        let binding = Binding { id: Uuid::now_v7(), lease, slot: attachment.slot, name };
+        self.note_bound(&binding, None);
+        (self.binding, self.output) = (Some(binding), Some(attachment.output));
+        if way == Way::New { self.ask_to_open() } else { self.ask_again(way) }
+    }
+
+    /// Asks the agent for the session in our own words: what the editor said
+    /// when it opened it, under the agent's name.
+    fn ask_again(&mut self, way: Way) {
+        let request = self.open.request.clone();
+        let mut params: Value = request.decode(request.peek().params).unwrap_or_default();
+        if !params["mcpServers"].is_array() {
+            params["mcpServers"] = json!([]);
+        }
+        if let Some(params) = params.as_object_mut() {
+            params.remove("sessionId");
+        }
+        if way != Way::Handover {
+            params["sessionId"] = serde_json::from_slice(&self.agent_session).unwrap_or_default();
+        }
+        let id = self.number(if self.is_open {
+            Request { purpose: Purpose::Rebind, editor_id: Bytes::new() }
+        } else {
+            Request { purpose: Purpose::Open, editor_id: request.copy(request.peek().id) }
+        });
+        self.say_agent(acp::call(Some(id.to_string()), way.method(), &params), Class::Effect);
+        let is_asked = std::mem::replace(&mut self.is_asked, true);
+        self.commit(if is_asked { Input::Nothing } else { Input::Frame(&request) });
+    }
+
+    /// The agent has answered our attempt to come back.
+    pub(super) fn agent_answered_way(&mut self, frame: &Frame, request: &Request) {
+        let peek = frame.peek();
+        let Some(way) = self.way else { return };
+        if peek.kind == Kind::Error {
+            let error: Value = frame.decode(peek.outcome).unwrap_or_default();
+            self.ways.pop_front();
+            if error["code"] != AUTH_REQUIRED && !self.ways.is_empty() {
+                debug!(way = way.name(), %error, "the agent did not take the session back; the next way is tried");
+                return self.try_next_way();
+            }
+            return self.not_bound(&Refusal {
+                code: error["code"].as_i64().unwrap_or(code::INTERNAL),
+                message: error["message"].as_str().unwrap_or_default().to_string(),
+                data: error.get("data").cloned(),
+            });
+        }
+        let mut result = frame.copy(peek.outcome);
+        if way == Way::Handover {
+            if peek.session.is_none() {
+                let text = "the agent answered session/new without a sessionId";
+                return self.not_bound(&Refusal::new(code::INTERNAL, text));
+            }
+            if let Some(binding) = &mut self.binding {
+                binding.name = frame.copy(peek.session);
+            }
+            let mut members: Value = frame.decode(peek.outcome).unwrap_or_default();
+            if let Some(members) = members.as_object_mut() {
+                members.remove("sessionId");
+            }
+            result = members.to_string().into();
+        }
+        let answer = (request.purpose == Purpose::Open).then(|| acp::result(&request.editor_id, &result));
+        self.settled = Some(Settled { way, answer });
+    }
+
+    /// Another place at the same process, so that what the agent says of the
+    /// failed attempt is not taken for the next one.
+    fn try_next_way(&mut self) {
+        self.output = None;
+        if let Some(Binding { lease, .. }) = self.binding.take() {
+            let ways = std::mem::take(&mut self.ways);
+            self.reaching = Some(Box::pin(attach(lease, ways, self.agent_session.clone())));
+        }
+    }
+
+    /// No way leads to the agent: whoever waits is told why, and the next
+    /// request tries again.
+    pub(super) fn not_bound(&mut self, refusal: &Refusal) {
+        if !self.is_open {
+            return self.refuse_opening(refusal);
+        }
+        self.refuse_waiting(refusal);
+        self.commit(Input::Nothing);
+        self.unbind();
+    }
+
+    /// Lets the process go.
+    pub(super) fn unbind(&mut self) {
+        if let Some(output) = self.output.take() {
+            self.refuse_agent(output);
+        }
+        if let Some(binding) = self.binding.take()
+            && !self.open.shares_process
+        {
+            self.leaving = Some(binding.process().ended());
+        }
+        self.way = None;
+        self.to_agent.clear();
+    }
+
+    /// The way is taken: history is told where that is due, the editor gets its
+    /// answer, and what waits goes on.
+    pub(super) async fn settle(&mut self, settled: Settled) {
+        let Settled { way, answer } = settled;
+        let is_load = matches!(self.open.opening, Opening::Load(_)) && answer.is_some();
+        let told = match (is_load, way) {
+            (true, _) => self.replay(way == Way::Handover).await,
+            (false, Way::Handover) => self.read_past().await,
+            _ => Ok(()),
+        };
+        if let Err(refusal) = told {
+            return self.not_bound(&refusal);
+        }
+        if self.ended {
+            return;
+        }
+        self.take_note_of_way(way);
+        let by_editor = answer.is_some();
+        if let Some(answer) = answer {
+            self.requests.drain(|request| request.purpose == Purpose::Open);
+            self.tell_editor(answer);
+            for packet in std::mem::take(&mut self.early) {
+                self.relay_editor(packet, Class::Stream);
+            }
+            self.opened();
+        }
+        (self.way, self.is_replaying) = (None, way == Way::Load);
+        // That a session which was asked for, or has rested, goes on as before is
+        // no news.
+        let is_expected = std::mem::take(&mut self.is_parked) || by_editor;
+        if way == Way::Handover || !is_expected {
+            self.notice(way);
+        }
+        self.idle_since = Instant::now();
+        self.commit(Input::Nothing);
+    }
+
+    /// Writes down how the session is bound from now on.
+    pub(super) fn take_note_of_way(&mut self, way: Way) {
+        let Some(binding) = self.binding.take() else { return };
+        self.note_bound(&binding, Some(way));
+        if way == Way::New || way == Way::Handover && self.handover.is_none() {
+            self.remember_binding(binding.name.clone());
+        }
+        self.binding = Some(binding);
+    }
+
+    /// From now on the agent's own session is worth going back to. One that
+    /// was handed the past is, once it has taken it in.
+    pub(super) fn remember_binding(&mut self, name: Bytes) {
+        self.agent_session = name;
+        self.router.bound(self.open.id, self.agent_session.clone());
+    }
+
+    /// The prompt that carried the hand-over was answered.
+    pub(super) fn handed_over(&mut self) {
+        if self.handover.take().is_some()
+            && let Some(name) = self.binding.as_ref().map(|binding| binding.name.clone())
+        {
+            self.remember_binding(name);
+        }
+    }
+
+    /// Tells the editor how its session goes on, if it takes such news.
+    fn notice(&mut self, way: Way) {
+        if !self.link.capabilities.notices {
+            return;
+        }
+        let (title, description) = match way {
+            Way::New => return,
+            Way::Resume => ("The session goes on", "The agent has resumed it."),
+            Way::Load => ("The session goes on", "The agent has loaded it again."),
+            Way::Handover => (
+                "The session goes on with a new agent session",
+                "The agent could not take it back; it gets the recorded turns with your next prompt.",
+            ),
+        };
+        let update = json!({
+            "sessionUpdate": "notice", "severity": "info", "title": title, "description": description,
+        });
+        self.say_update(&update);
+    }
+
+    /// An update of our own.
+    pub(super) fn say_update(&mut self, update: &Value) {
+        let params = json!({ "sessionId": self.open.id.to_string(), "update": update });
+        self.tell_editor(acp::call(None, "session/update", &params));
+    }
+
+    /// Passes on what has waited.
+    pub(super) fn feed_waiting(&mut self) {
+        while self.is_ready()
+            && let Some(frame) = self.waiting.pop_front()
+        {
+            self.from_editor(&frame);
+            self.commit(Input::Frame(&frame));
+        }
+    }
+
+    /// Answers what waits and will not be passed on.
+    pub(super) fn refuse_waiting(&mut self, refusal: &Refusal) {
+        for frame in std::mem::take(&mut self.waiting) {
+            if frame.peek().kind == Kind::Request {
+                self.answer_queued(frame, |id| refusal.frame(id));
+            } else {
+                self.entries.push(Recorded::Late(frame, None));
+            }
+        }
+    }
+
+    /// Answers the prompts among it as cancelled.
+    pub(super) fn cancel_waiting(&mut self) {
+        let is_prompt = |frame: &Frame| frame.peek().method == Method::SessionPrompt;
+        let (prompts, rest) = std::mem::take(&mut self.waiting).into_iter().partition(is_prompt);
+        self.waiting = rest;
+        let prompts: VecDeque<Frame> = prompts;
+        for prompt in prompts {
+            self.answer_queued(prompt, |id| acp::result(id, acp::CANCELLED_TURN));
+        }
+    }
+
+    /// When the session's process is released, if nothing happens until then.
+    pub(super) fn park_at(&self) -> Option<Instant> {
+        // Asked before every wait: what is cheap and mostly false comes first.
+        let is_idle = self.turn.is_none()
+            && !self.open.park_after.is_zero()
+            && self.is_open
+            && self.is_ready()
+            && self.handover.is_none()
+            && self.queued.is_empty()
+            && self.waiting.is_empty()
+            && self.requests.is_empty()
+            && self.asks.is_empty()
+            && self.terminals.is_empty()
+            && self.host.is_idle()
+            && self.to_agent.is_empty()
+            && self.to_editor.is_empty()
+            && !self.is_unwritten();
+        let hello = &self.binding.as_ref().filter(|_| is_idle)?.process().hello;
+        (hello.can("resume") || hello.can_load()).then(|| self.idle_since + self.open.park_after)
+    }
+
+    /// Releases the process of an idle session; the next request brings it back.
+    pub(super) fn park(&mut self) {
+        debug!("the session is idle; its process is released");
+        self.close_at_agent();
+        self.recorder.note(note::SESSION_PARKED, &json!({ "after": self.open.park_after.as_secs() }));
+        self.commit(Input::Nothing);
+        self.is_parked = true;
+        self.unbind();
+    }
+}

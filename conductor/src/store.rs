@@ -1,0 +1,273 @@
+//! The small SQLite file of what the service needs in order to act: which
+//! sessions there are, whose they are and where they are bound.
+//!
+//! The journal remains the truth: whatever this file has not heard of when
+//! the service is killed is read from there at the next start (`behind`). So
+//! nothing ever waits for this file, except what the journal does not tell in
+//! a session's own stream: that a session was deleted.
+
+pub mod behind;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use bytes::Bytes;
+use sqlx::{
+    ConnectOptions as _, Connection as _, Row as _, SqliteConnection,
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteRow, SqliteSynchronous},
+};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::router::Router;
+
+/// The schema that this conductor writes. It only ever goes forward.
+const VERSION: i64 = 1;
+
+/// From which version each step leads on to the next.
+const STEPS: [&str; VERSION as usize] = ["CREATE TABLE sessions (
+    id BLOB PRIMARY KEY,            -- ours
+    owner TEXT NOT NULL,            -- the user who opened it
+    agent TEXT NOT NULL,
+    cwd BLOB NOT NULL,              -- a path need not be text
+    agent_session BLOB NOT NULL,    -- the agent's own id, as JSON; empty if it has none
+    title TEXT,
+    created_us INTEGER NOT NULL,
+    updated_us INTEGER NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('live', 'parked')),
+    deleted INTEGER NOT NULL,       -- hidden from its owner
+    seq INTEGER NOT NULL            -- frames of its record up to here are accounted for
+) STRICT, WITHOUT ROWID"];
+
+/// Another program's transaction is waited for so long.
+const BUSY: Duration = Duration::from_secs(5);
+
+/// Pause after a write, so that what many sessions change goes into one.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Pause after a write that failed.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What is known of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// Whose it is.
+    pub owner: String,
+    /// The agent it is bound to.
+    pub agent: Arc<str>,
+    /// Where it works.
+    pub cwd: PathBuf,
+    /// The agent's own id of it, with quotes; empty if there is none to go
+    /// back to.
+    pub agent_session: Bytes,
+    /// What it is about, if the agent said so.
+    pub title: Option<String>,
+    /// When it was opened.
+    pub created: SystemTime,
+    /// When something last happened in it.
+    pub updated: SystemTime,
+    /// Whether an editor has it open.
+    pub is_live: bool,
+    /// Whether its owner does not want to see it any more.
+    pub is_deleted: bool,
+    /// Frames of its record up to here are accounted for; no turn was running
+    /// there.
+    pub seq: u64,
+}
+
+/// Why the file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// A later version wrote it.
+    #[error(
+        "it has version {0} of its schema, which this conductor does not know; use the version that wrote it, or a later one"
+    )]
+    Newer(i64),
+    /// The system or the file refused.
+    #[error(
+        "{0}. If the file is damaged, move it away: the sessions of the last days are then found in the journal"
+    )]
+    Sqlite(#[from] sqlx::Error),
+}
+
+/// The open file.
+#[derive(Debug)]
+pub struct Store {
+    connection: SqliteConnection,
+}
+
+impl Store {
+    /// Opens or makes the file.
+    pub async fn open(file: &Path) -> Result<Self, StoreError> {
+        // What a power loss takes back is read from the journal again.
+        let options = SqliteConnectOptions::new()
+            .filename(file)
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Normal)
+            .busy_timeout(BUSY)
+            .disable_statement_logging();
+        let mut store = Self { connection: options.connect().await? };
+        let version: i64 = sqlx::query_scalar("PRAGMA user_version").fetch_one(&mut store.connection).await?;
+        let Some(steps) = usize::try_from(version).ok().and_then(|version| STEPS.get(version..)) else {
+            return Err(StoreError::Newer(version));
+        };
+        if !steps.is_empty() {
+            let mut transaction = store.connection.begin().await?;
+            for step in steps {
+                sqlx::raw_sql(*step).execute(&mut *transaction).await?;
+            }
+            sqlx::raw_sql("PRAGMA user_version = 1").execute(&mut *transaction).await?;
+            transaction.commit().await?;
+        }
+        Ok(store)
+    }
+
+    /// Every session.
+    pub async fn sessions(&mut self) -> Result<Vec<(Uuid, Row)>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT id, owner, agent, cwd, agent_session, title, created_us, updated_us, state, deleted, seq \
+             FROM sessions",
+        )
+        .fetch_all(&mut self.connection)
+        .await?;
+        rows.iter().map(|row| Ok(session(row)?)).collect()
+    }
+
+    /// Writes sessions as they are now, all or none.
+    pub async fn write(&mut self, rows: &[(Uuid, Row)]) -> Result<(), StoreError> {
+        let mut transaction = self.connection.begin().await?;
+        for (id, row) in rows {
+            sqlx::query(
+                "INSERT INTO sessions (id, owner, agent, cwd, agent_session, title, created_us, updated_us, \
+                 state, deleted, seq) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) \
+                 ON CONFLICT (id) DO UPDATE SET owner = excluded.owner, agent = excluded.agent, \
+                 cwd = excluded.cwd, agent_session = excluded.agent_session, title = excluded.title, \
+                 updated_us = excluded.updated_us, state = excluded.state, deleted = excluded.deleted, \
+                 seq = excluded.seq",
+            )
+            .bind(&id.as_bytes()[..])
+            .bind(&row.owner)
+            .bind(&*row.agent)
+            .bind(row.cwd.as_os_str().as_encoded_bytes())
+            .bind(&row.agent_session[..])
+            .bind(&row.title)
+            .bind(micros(row.created))
+            .bind(micros(row.updated))
+            .bind(if row.is_live { "live" } else { "parked" })
+            .bind(row.is_deleted)
+            .bind(row.seq.cast_signed())
+            .execute(&mut *transaction)
+            .await?;
+        }
+        Ok(transaction.commit().await?)
+    }
+
+    /// Writes what changes in the router, until `stop`; then once more. What
+    /// changes while a write is under way goes into the next one, so what waits
+    /// is never more than the sessions there are.
+    pub async fn keep(mut self, router: Router, stop: CancellationToken) {
+        let mut last = false;
+        while !last {
+            tokio::select! {
+                () = router.changed() => {}
+                () = stop.cancelled() => last = true,
+            }
+            let (rows, version) = router.take_changed();
+            match self.write(&rows).await {
+                Ok(()) => {
+                    router.saved(version);
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the sessions cannot be saved; trying again");
+                    router.not_saved(&rows);
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        }
+        if let Err(error) = self.connection.close().await {
+            tracing::warn!(%error, "the file of the sessions was not closed in good order");
+        }
+    }
+}
+
+fn session(row: &SqliteRow) -> Result<(Uuid, Row), sqlx::Error> {
+    use std::os::unix::ffi::OsStringExt as _;
+    let id: Vec<u8> = row.try_get(0)?;
+    let id = Uuid::from_slice(&id).map_err(|error| sqlx::Error::Decode(error.into()))?;
+    let cwd = std::ffi::OsString::from_vec(row.try_get(3)?);
+    Ok((
+        id,
+        Row {
+            owner: row.try_get(1)?,
+            agent: row.try_get::<String, _>(2)?.into(),
+            cwd: cwd.into(),
+            agent_session: row.try_get::<Vec<u8>, _>(4)?.into(),
+            title: row.try_get(5)?,
+            created: moment(row.try_get(6)?),
+            updated: moment(row.try_get(7)?),
+            is_live: row.try_get::<String, _>(8)? == "live",
+            is_deleted: row.try_get(9)?,
+            seq: row.try_get::<i64, _>(10)?.cast_unsigned(),
+        },
+    ))
+}
+
+fn micros(moment: SystemTime) -> i64 {
+    let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}
+
+fn moment(micros: i64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_micros(micros.max(0).cast_unsigned())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+mod tests {
+    use super::*;
+
+    fn row(title: &str) -> Row {
+        Row {
+            owner: "someone".into(),
+            agent: "demo".into(),
+            cwd: "/srv/\u{e9}".into(),
+            agent_session: Bytes::from_static(b"\"a\\\"b\""),
+            title: Some(title.into()),
+            created: moment(1_700_000_000_000_001),
+            updated: moment(1_700_000_000_000_002),
+            is_live: true,
+            is_deleted: false,
+            seq: 7,
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_written_is_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("store.sqlite");
+        let id = Uuid::now_v7();
+        let mut store = Store::open(&file).await.unwrap();
+        store.write(&[(id, row("one"))]).await.unwrap();
+        let later = Row { is_live: false, is_deleted: true, ..row("two") };
+        store.write(&[(id, later.clone())]).await.unwrap();
+        drop(store);
+        let mut store = Store::open(&file).await.unwrap();
+        assert_eq!(store.sessions().await.unwrap(), [(id, later)]);
+    }
+
+    #[tokio::test]
+    async fn a_newer_file_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("store.sqlite");
+        let mut store = Store::open(&file).await.unwrap();
+        sqlx::raw_sql("PRAGMA user_version = 9").execute(&mut store.connection).await.unwrap();
+        drop(store);
+        let refused = Store::open(&file).await.unwrap_err().to_string();
+        assert!(refused.contains("version 9"), "{refused}");
+    }
+}

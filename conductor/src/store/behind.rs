@@ -1,0 +1,187 @@
+//! What the store has not heard of: read from the journal at start.
+//!
+//! Each session's row says up to which number its record is accounted for.
+//! What lies behind that is read once and folded in; a session that was open
+//! when the service ended gets its last word, and a turn that ran is thereby
+//! on record as interrupted. Nothing is sent again.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, UNIX_EPOCH},
+};
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::Row;
+use crate::{
+    frame::{self, Kind, Method},
+    journal::{Class, Journal, JournalError, Record},
+    record::{Destination, Origin, Stream, StreamKind, note},
+    recorder::Recorder,
+};
+
+/// Bytes of a session's record read at once.
+const CHUNK: usize = 1 << 20;
+
+/// Why a session that was open is not any more.
+const KILLED: &str = "the conductor ended without warning";
+
+/// Brings the rows up to date. Gives those that changed.
+pub fn catch_up(journal: &Journal, rows: &mut HashMap<Uuid, Row>) -> Result<Vec<Uuid>, JournalError> {
+    let mut changed = Vec::new();
+    for (id, last) in journal.sessions() {
+        let known = rows.get(&id);
+        let from = known.map_or(1, |row| row.seq + 1);
+        // After a power loss the file may know of numbers that are used again.
+        let is_ahead = known.is_some_and(|row| row.seq > last);
+        if from > last && !is_ahead && known.is_none_or(|row| !row.is_live) {
+            continue;
+        }
+        let is_known = known.is_some();
+        let mut fold = Fold { row: known.cloned(), tentative: None, prompt: None, is_open: false };
+        if let Some(row) = known {
+            fold.is_open = row.is_live;
+        }
+        let mut next = from;
+        while next <= last {
+            let records = journal.read_stream(id, next, CHUNK)?;
+            let Some(end) = records.last().map(|record| record.first_seq + u64::from(record.count)) else {
+                break;
+            };
+            records.iter().for_each(|record| fold.record(record, next));
+            next = end;
+        }
+        let is_open = fold.is_open;
+        let prompt = fold.prompt.take();
+        let mut seq = last;
+        if is_open {
+            let stream = Stream { id, kind: StreamKind::Session };
+            let mut recorder = Recorder::new(Some(journal.clone()), stream);
+            let interrupted = prompt.map(|prompt| prompt.seq);
+            let said = json!({ "reason": KILLED, "interrupted": interrupted, "lastSeq": last });
+            recorder.note(note::SESSION_ENDED, &said);
+            seq = recorder.last_seq();
+            recorder.commit(Class::Stop).ok();
+        }
+        // One that no agent has named was never answered to an editor.
+        let Some(row) = fold.row.filter(|row| is_known || !row.agent_session.is_empty()) else { continue };
+        rows.insert(id, Row { is_live: false, seq, ..row });
+        changed.push(id);
+    }
+    Ok(changed)
+}
+
+struct Fold {
+    row: Option<Row>,
+    /// A binding that knows the conversation only once it has answered.
+    tentative: Option<Bytes>,
+    prompt: Option<Prompt>,
+    is_open: bool,
+}
+
+/// A prompt without an answer.
+struct Prompt {
+    seq: u64,
+    /// The id that it went on with.
+    away: u64,
+    /// The id that it came with.
+    own: Vec<u8>,
+}
+
+impl Fold {
+    fn record(&mut self, record: &Record, from: u64) {
+        let at = UNIX_EPOCH + Duration::from_micros(record.at_us.max(0).cast_unsigned());
+        for (index, line) in (0_u32..).zip(record.lines()) {
+            let seq = record.first_seq + u64::from(index);
+            let Ok(peek) = frame::peek(line) else { continue };
+            if seq < from {
+                continue;
+            }
+            if let Some(row) = &mut self.row {
+                row.updated = row.updated.max(at);
+            }
+            let params = || serde_json::from_slice::<Value>(peek.params.of(line)).unwrap_or_default();
+            match (record.origin, peek.kind, peek.method) {
+                (Origin::Conductor, Kind::Notification, _) if record.to == Destination::Record => {
+                    let name: String = serde_json::from_slice(peek.name.of(line)).unwrap_or_default();
+                    self.note(&name, &params(), at);
+                }
+                (Origin::Editor, Kind::Request, Method::SessionPrompt) => {
+                    let away = record.outgoing.iter().find(|(at, _)| *at == index).map(|(_, id)| *id);
+                    if let Some(away) = away {
+                        self.prompt = Some(Prompt { seq, away, own: peek.id.of(line).to_vec() });
+                    }
+                }
+                (Origin::Agent, Kind::Notification, Method::SessionUpdate)
+                    if peek.update.of(line) == b"\"session_info_update\"" =>
+                {
+                    if let (Some(title), Some(row)) = (params()["update"].get("title"), &mut self.row) {
+                        row.title = title.as_str().map(crate::router::title);
+                    }
+                }
+                (origin, Kind::Result | Kind::Error, _) => {
+                    let id = peek.id.of(line);
+                    let number = std::str::from_utf8(id).ok().and_then(|id| id.parse::<u64>().ok());
+                    let answered = self.prompt.as_ref().is_some_and(|prompt| match origin {
+                        Origin::Agent => Some(prompt.away) == number,
+                        _ => record.to == Destination::Editor && prompt.own == id,
+                    });
+                    if answered {
+                        self.prompt = None;
+                        if origin == Origin::Agent && peek.kind == Kind::Result {
+                            self.settle();
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn note(&mut self, name: &str, params: &Value, at: std::time::SystemTime) {
+        let text = |key: &str| params[key].as_str().unwrap_or_default().to_owned();
+        match name {
+            note::SESSION_OPENED => {
+                self.is_open = true;
+                self.tentative = None;
+                if params["how"] != "new" {
+                    return;
+                }
+                // It counts once the agent has named it.
+                self.row = Some(Row {
+                    owner: text("user"),
+                    agent: text("agent").into(),
+                    cwd: text("cwd").into(),
+                    agent_session: Bytes::new(),
+                    title: None,
+                    created: at,
+                    updated: at,
+                    is_live: true,
+                    is_deleted: false,
+                    seq: 0,
+                });
+            }
+            note::SESSION_BOUND => {
+                let Some(name) = params["agentSession"].as_str() else { return };
+                self.tentative = Some(Value::from(name).to_string().into());
+                if params["how"] != "handover" {
+                    self.settle();
+                }
+            }
+            note::SESSION_ENDED => {
+                self.is_open = false;
+                self.prompt = None;
+                self.tentative = None;
+            }
+            _ => {}
+        }
+    }
+
+    fn settle(&mut self) {
+        if let (Some(name), Some(row)) = (self.tentative.take(), &mut self.row) {
+            row.agent_session = name;
+        }
+    }
+}

@@ -50,7 +50,7 @@ pub enum Command {
     Prompt(PromptArgs),
     /// Show the agents and their processes, or restart one
     Agents(AgentsArgs),
-    /// List sessions, show what one did, export its record, close it
+    /// List sessions, show what one did, export its record, share it, close it
     Sessions(Box<SessionsArgs>),
     /// Give others access: make, list and revoke API tokens
     Token(TokenArgs),
@@ -245,6 +245,15 @@ pub enum SessionsAction {
     Export(ExportSessionArgs),
     /// End a session, whoever has it open
     Close(CloseSessionArgs),
+    /// Let somebody else, or a team, watch or drive a session
+    #[command(after_help = "The session then stands in the other's `session/list`, in any editor, and in\n\
+        `conductor sessions`. Sharing it again with the same changes what they may do.\n\
+        Only its owner or an administrator may share a session. It is recorded who did.")]
+    Share(ShareSessionArgs),
+    /// Take that back; who is in the session is put out
+    Unshare(UnshareSessionArgs),
+    /// List with whom a session is shared
+    Shares(ListSharesArgs),
 }
 
 /// Where the record is read.
@@ -335,6 +344,63 @@ pub enum ExportFormat {
 /// Which session to close.
 #[derive(Debug, Args)]
 pub struct CloseSessionArgs {
+    /// The session's id, its beginning if there is only one such, or `last`
+    pub id: String,
+    /// Where the service is.
+    #[command(flatten)]
+    pub endpoint: EndpointArgs,
+    /// Print JSON, for machines
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which session to share, and with whom.
+#[derive(Debug, Args)]
+pub struct ShareSessionArgs {
+    /// The session's id, its beginning if there is only one such, or `last`
+    pub id: String,
+    /// A user, or a team as team:NAME
+    #[arg(long, value_name = "USER|team:NAME")]
+    pub with: String,
+    /// What they may do
+    #[arg(long = "as", value_enum, default_value_t = GivenAccess::Observer)]
+    pub access: GivenAccess,
+    /// Where the service is.
+    #[command(flatten)]
+    pub endpoint: EndpointArgs,
+    /// Print JSON, for machines
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What others may do with a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum GivenAccess {
+    /// Prompt, answer and cancel
+    Driver,
+    /// See what happens
+    Observer,
+}
+
+/// Which share to take back.
+#[derive(Debug, Args)]
+pub struct UnshareSessionArgs {
+    /// The session's id, its beginning if there is only one such, or `last`
+    pub id: String,
+    /// A user, or a team as team:NAME
+    #[arg(long, value_name = "USER|team:NAME")]
+    pub with: String,
+    /// Where the service is.
+    #[command(flatten)]
+    pub endpoint: EndpointArgs,
+    /// Print JSON, for machines
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which session's shares to list.
+#[derive(Debug, Args)]
+pub struct ListSharesArgs {
     /// The session's id, its beginning if there is only one such, or `last`
     pub id: String,
     /// Where the service is.

@@ -41,7 +41,7 @@ use crate::{
     queue::{self, NotSent},
     record::{Destination, Origin, Stream as Recorded, StreamKind, note},
     recorder::Recorder,
-    router::Router,
+    router::{Access, Router},
     session::{Packet, SessionEvent, SessionHandle, Wish},
     tasks::Tasks,
 };
@@ -63,6 +63,8 @@ const MAX_ANSWERS: usize = 8;
 const PAGE: usize = 50;
 
 /// Why a session cannot be had.
+const ONLY_WATCHED: &str = "this session is shared with you to be watched, and nobody has it open; \
+    `conductor sessions show` tells what it did, and its owner can share it with you as a driver";
 const OPEN_ELSEWHERE: &str = "this session is open in another editor; close it there first";
 
 /// What every connection works with.
@@ -488,12 +490,12 @@ impl Connection {
         };
         self.record(frame);
         let all = self.hub.router.list(&self.caller, cwd.as_deref());
-        let mut rest = all.into_iter().filter(|(id, _)| after.is_none_or(|after| *id < after));
+        let mut rest = all.into_iter().filter(|(id, ..)| after.is_none_or(|after| *id < after));
         let page: Vec<_> = rest.by_ref().take(PAGE).collect();
-        let next = rest.next().and_then(|_| page.last()).map(|(id, _)| id.simple().to_string());
+        let next = rest.next().and_then(|_| page.last()).map(|(id, ..)| id.simple().to_string());
         let sessions: Vec<SessionEntry> = page
             .into_iter()
-            .map(|(id, entry)| SessionEntry {
+            .map(|(id, entry, access)| SessionEntry {
                 session_id: id.to_string(),
                 cwd: match &self.cwd_map {
                     Some(map) => map.editor_path(&entry.cwd.to_string_lossy()),
@@ -501,6 +503,8 @@ impl Connection {
                 },
                 title: entry.title,
                 updated_at: crate::clock::rfc3339(entry.updated),
+                meta: (access < Access::Owner)
+                    .then(|| json!({ "conductor": { "owner": entry.owner, "as": access.name() } })),
             })
             .collect();
         let mut result = json!({ "sessions": sessions });

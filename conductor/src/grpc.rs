@@ -8,6 +8,7 @@ mod incoming;
 mod layers;
 mod lease;
 mod sessions;
+mod sharing;
 mod tokens;
 mod tunnel;
 
@@ -25,7 +26,7 @@ use crate::{
     identity::tokens::Tokens,
     proto::{
         self, acp_server::AcpServer, agents_server::AgentsServer, history_server::HistoryServer,
-        sessions_server::SessionsServer, tokens_server::TokensServer,
+        sessions_server::SessionsServer, sharing_server::SharingServer, tokens_server::TokensServer,
     },
     tether::Tethers,
 };
@@ -77,6 +78,7 @@ pub async fn serve(
     health.set_serving::<AgentsServer<agents::AgentsService>>().await;
     health.set_serving::<HistoryServer<history::HistoryService>>().await;
     health.set_serving::<SessionsServer<sessions::SessionsService>>().await;
+    health.set_serving::<SharingServer<sharing::SharingService>>().await;
     health.set_serving::<TokensServer<tokens::TokensService>>().await;
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
@@ -104,12 +106,14 @@ pub async fn serve(
     let agents = AgentsServer::new(agents::AgentsService::new(hub.clone()));
     let history = HistoryServer::new(history::HistoryService::new(hub.clone()))
         .max_encoding_message_size(MAX_HISTORY_MESSAGE);
+    let sharing = SharingServer::new(sharing::SharingService::new(hub.clone()));
     let sessions = SessionsServer::new(sessions::SessionsService::new(hub));
     let mut routes = server
         .add_service(tunnel)
         .add_service(agents)
         .add_service(history)
         .add_service(sessions)
+        .add_service(sharing)
         .add_service(TokensServer::new(tokens::TokensService::new(tokens)))
         .add_service(health_service);
     match reflection {

@@ -15,6 +15,9 @@ pub const MOST_TEAMS: usize = 50;
 /// What marks a team where users and teams are named in the same place.
 pub const TEAM: &str = "team:";
 
+/// What may mark a user there.
+pub const USER: &str = "user:";
+
 /// The authenticated identity behind a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
@@ -86,9 +89,11 @@ pub fn check_name(what: &str, name: &str) -> Result<(), String> {
     if name.trim() != name {
         return Err(format!("the name of a {what} has no blanks around it, and `{shown}` does"));
     }
-    // Lists are written with commas, and sharing tells teams by their mark.
-    if name.contains(',') || name.starts_with(TEAM) {
-        return Err(format!("the name of a {what} has no comma and does not begin with `{TEAM}`: `{shown}`"));
+    // Lists are written with commas, and sharing tells users and teams by marks.
+    if name.contains(',') || name.starts_with(TEAM) || name.starts_with(USER) {
+        return Err(format!(
+            "the name of a {what} has no comma and does not begin with `{TEAM}` or `{USER}`, and `{shown}` does"
+        ));
     }
     Ok(())
 }

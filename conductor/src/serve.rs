@@ -152,6 +152,8 @@ async fn serve(global: &Global, args: &ServeArgs, loaded: Loaded, shipping: &Han
     );
     let ledger = open_ledger(args, &config, state.path(), &journal, shipping).await?;
     let (mut store, router) = open_store(state.path(), &journal).await?;
+    let shares = store.shares().await.map_err(|error| format!("the shares cannot be read: {error}"))?;
+    router.shared_before(shares);
     let issued = store.tokens().await.map_err(|error| format!("the tokens cannot be read: {error}"))?;
     let tokens = Tokens::new(state.token().clone(), issued);
     let (saving, stop_saving) = (Tasks::default(), CancellationToken::new());

@@ -1,14 +1,15 @@
 //! The small SQLite file of what the service needs in order to act: which
-//! sessions there are, whose they are and where they are bound; who has a
-//! token.
+//! sessions there are, whose they are, with whom they are shared and where they
+//! are bound; who has a token.
 //!
 //! The journal remains the truth of sessions: whatever this file has not heard
 //! of when the service is killed is read from there at the next start
 //! (`behind`). So nothing ever waits for this file, except what no session's
 //! own record tells: that a session was deleted, that a token was made or
-//! revoked.
+//! revoked; and except shares, because who lost one must not get it back.
 
 pub mod behind;
+mod shares;
 mod tokens;
 
 use std::{
@@ -27,12 +28,12 @@ use uuid::Uuid;
 
 use crate::{
     identity::tokens::{Issued, Tokens},
-    router::Router,
+    router::{Router, Share},
 };
 
 /// Each step leads on to the next version of the schema, which only ever goes
 /// forward. The version is the number of steps taken.
-const STEPS: &[&str] = &[SESSIONS, tokens::STEP];
+const STEPS: &[&str] = &[SESSIONS, tokens::STEP, shares::STEP];
 
 const SESSIONS: &str = "CREATE TABLE sessions (
     id BLOB PRIMARY KEY,            -- ours
@@ -94,7 +95,8 @@ pub enum StoreError {
     Newer(i64),
     /// The system or the file refused.
     #[error(
-        "{0}. If the file is damaged, move it away: the sessions of the last days are then found in the journal"
+        "{0}. If the file is damaged, move it away: the sessions of the last days are then found in the journal; tokens \
+         and shares have to be made anew"
     )]
     Sqlite(#[from] sqlx::Error),
 }
@@ -183,6 +185,16 @@ impl Store {
         self.synced(false).await
     }
 
+    /// Writes all shares of some sessions as they are now, all or none, onto the
+    /// disk.
+    pub async fn write_shares(&mut self, sessions: &[(Uuid, Vec<Share>)]) -> Result<(), StoreError> {
+        self.synced(true).await?;
+        let mut transaction = self.connection.begin().await?;
+        shares::write(&mut transaction, sessions).await?;
+        transaction.commit().await?;
+        self.synced(false).await
+    }
+
     /// Whether what is written from now on must outlive a power loss.
     async fn synced(&mut self, synced: bool) -> Result<(), StoreError> {
         let pragma = if synced { "PRAGMA synchronous = FULL" } else { "PRAGMA synchronous = NORMAL" };
@@ -211,7 +223,13 @@ impl Store {
 
     async fn save(&mut self, router: &Router) -> bool {
         let (rows, version) = router.take_changed();
-        match self.write(&rows).await {
+        // Taken later, so that none is missing from what this version has.
+        let shares = router.take_shares();
+        let mut written = self.write(&rows).await;
+        if written.is_ok() && !shares.is_empty() {
+            written = self.write_shares(&shares).await;
+        }
+        match written {
             Ok(()) => {
                 router.saved(version);
                 true
@@ -219,6 +237,7 @@ impl Store {
             Err(error) => {
                 tracing::warn!(%error, "the sessions cannot be saved; trying again");
                 router.not_saved(&rows);
+                router.shares_not_saved(&shares);
                 false
             }
         }
@@ -278,6 +297,7 @@ fn moment(micros: i64) -> SystemTime {
 #[allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 mod tests {
     use super::*;
+    use crate::router::{Access, Party};
 
     fn row(title: &str) -> Row {
         Row {
@@ -322,10 +342,16 @@ mod tests {
         let (given, revoked) = (tokens::example(None), tokens::example(Some(moment(9))));
         store.write_tokens(&[given]).await.unwrap();
         store.write_tokens(std::slice::from_ref(&revoked)).await.unwrap();
+        let id = Uuid::now_v7();
+        let share = |with| Share { with, access: Access::Driver, by: "root".into(), since: moment(8) };
+        let (ann, web) = (share(Party::User("ann".into())), share(Party::Team("web".into())));
+        store.write_shares(&[(id, vec![ann.clone(), web])]).await.unwrap();
+        store.write_shares(&[(id, vec![ann.clone()])]).await.unwrap();
         drop(store);
         let mut store = Store::open(&file).await.unwrap();
         assert_eq!(store.sessions().await.unwrap().len(), 1);
         assert_eq!(store.tokens().await.unwrap(), [revoked]);
+        assert_eq!(store.shares().await.unwrap(), [(id, ann)]);
     }
 
     #[tokio::test]

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{Connection, OPEN_ELSEWHERE, Seat};
+use super::{Connection, ONLY_WATCHED, OPEN_ELSEWHERE, Seat};
 use crate::{
     acp::{self, EditorCapabilities, OpenParams, Refusal, WorkspaceCapabilities, code},
     agent::Ended,
@@ -82,6 +82,9 @@ impl Connection {
             }
             Found::Live => {
                 self.refuse(frame, Refusal::new(code::INVALID_PARAMS, OPEN_ELSEWHERE));
+            }
+            Found::Watched => {
+                self.refuse(frame, Refusal::new(code::INVALID_PARAMS, ONLY_WATCHED));
             }
             Found::Nothing => self.refuse(frame, Refusal::unknown_session(frame)),
         }

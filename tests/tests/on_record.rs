@@ -375,6 +375,10 @@ fn an_agent_that_cannot_come_back_refuses_what_waits_and_is_tried_again() {
     editor.cancel(&session);
     assert_eq!(editor.stop_reason(&waiting), "cancelled");
     let doomed = editor.prompt(&session, "doomed");
+    // One behind it that is taken back: once that is answered, both have arrived.
+    let behind = editor.prompt(&session, "behind");
+    editor.notify("$/cancel_request", &json!({ "requestId": behind }));
+    assert_eq!(editor.stop_reason(&behind), "cancelled");
     for pid in service.agents_alive() {
         nix::sys::signal::kill(
             nix::unistd::Pid::from_raw(pid.cast_signed()),
@@ -383,7 +387,9 @@ fn an_agent_that_cannot_come_back_refuses_what_waits_and_is_tried_again() {
         .unwrap();
     }
     assert_says(&editor.error_of(&doomed), &["SIGKILL", "killed", "signal"]);
-    assert_eq!(prompts(&service).len(), 1, "neither was ever sent");
+    assert_eq!(prompts(&service).len(), 1, "none of them was ever sent");
+    std::fs::write(service.work().join("never"), "").unwrap();
+    assert_eq!(editor.turn(&session, "again"), ["echo: again"]);
 }
 
 #[test]

@@ -78,18 +78,24 @@ impl Session {
     }
 
     fn begin_turn(&mut self, frame: &Frame, late: bool) {
+        if !self.router.begin_turn(self.open.id) {
+            let refusal = Refusal::new(code::LIMIT, "the service is stopping; ask again once it is back");
+            return match late {
+                true => self.answer_queued(frame.clone(), |id| refusal.frame(id)),
+                false => self.say_editor(refusal.frame(frame.get(frame.peek().id))),
+            };
+        }
         self.forward(frame, Some(Purpose::Prompt), late);
         let number =
             self.requests.find(|request| request.purpose == Purpose::Prompt).map(|(number, _)| number);
         self.is_replaying = false;
         let from_seq = self.recorder.last_seq();
         self.turn = number.map(|number| Turn { number, from_seq, cancelled: None });
-        self.router.turn_begun(self.open.id);
     }
 
     /// After a turn's end: the next prompt, if one waits.
     pub(super) fn next_turn(&mut self) {
-        if self.turn.is_none()
+        while self.turn.is_none()
             && let Some(frame) = self.queued.pop_front()
         {
             self.begin_turn(&frame, true);

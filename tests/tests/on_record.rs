@@ -495,24 +495,3 @@ fn a_session_that_is_loaded_right_after_its_end_waits_for_the_old_process() {
     let now = service.agents_alive();
     assert!(!now.iter().any(|pid| old.contains(pid)), "{old:?} {now:?}");
 }
-
-#[test]
-fn ten_thousand_sessions_are_there_within_two_seconds() {
-    let mut service = service(&json!({})).start();
-    let (mut editor, session) = service.session();
-    editor.turn(&session, "x");
-    drop(editor);
-    assert_eq!(service.term().code(), Some(0));
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    runtime.block_on(async {
-        let mut store = conductor::store::Store::open(&service.state().join("store.sqlite")).await.unwrap();
-        let (_, like) = store.sessions().await.unwrap().pop().unwrap();
-        let many: Vec<_> = (0..10_000).map(|_| (uuid::Uuid::now_v7(), like.clone())).collect();
-        store.write(&many).await.unwrap();
-    });
-    let began = std::time::Instant::now();
-    service.start_again();
-    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
-    let mut editor = service.editor();
-    assert_eq!(listed(&mut editor).len(), 10_001);
-}

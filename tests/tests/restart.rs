@@ -1,4 +1,4 @@
-//! Restarts beneath editors that stay (faults.md, rows C6, C7 and N6): one
+//! Restarts beneath editors that stay (faults.md, rows C5–C7 and N6): one
 //! signal, two signals, a kill in the middle of it, again and again. The fake
 //! agents' own ledgers are the oracle: no prompt reaches an agent twice, each
 //! is answered once, and what is answered as done was done and seen in full.
@@ -14,12 +14,17 @@ use std::{
     time::Duration,
 };
 
+use conductor::{
+    journal::{Batch, Class, Journal, Settings},
+    record::{Stream, StreamKind},
+};
 use conductor_tests::{
     editor::{DEADLINE, Editor},
     harness::{Service, assert_says, poll_until, service},
 };
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 /// Chunks in each answer.
 const CHUNKS: usize = 20;
@@ -252,4 +257,75 @@ fn c07_second_sigterm_in_mid_drain_loses_nothing() {
 #[test]
 fn c07_sigkill_in_mid_drain_loses_nothing() {
     interrupted_drain(Signal::SIGKILL);
+}
+
+/// Writes the record of a session many times more, each under an id of its own,
+/// as if so many had been open when the service was killed. Gives the ids.
+fn multiply(service: &Service, session: &str, count: usize) -> Vec<String> {
+    let (journal, _) = Journal::open(&service.state().join("journal"), Settings::default()).unwrap();
+    let records = journal.read_stream(session.parse().unwrap(), 1, 1 << 20).unwrap();
+    let ids: Vec<Uuid> = (0..count).map(|_| Uuid::now_v7()).collect();
+    for some in ids.chunks(100) {
+        let mut batch = Batch::new();
+        for id in some {
+            let stream = Stream { id: *id, kind: StreamKind::Session };
+            for record in &records {
+                let text = String::from_utf8_lossy(&record.frames).replace(session, &id.to_string());
+                let lines = text.lines().map(str::as_bytes);
+                let (origin, to) = (record.origin, record.to);
+                batch.push(stream, record.first_seq, record.at_us, origin, to, &record.outgoing, lines);
+            }
+        }
+        assert!(journal.append(batch, Class::Stream).is_ok(), "the journal takes it");
+    }
+    journal.close();
+    ids.iter().map(Uuid::to_string).collect()
+}
+
+fn listed(editor: &mut Editor) -> Vec<String> {
+    let (mut all, mut params) = (Vec::new(), json!({}));
+    loop {
+        let page = editor.call("session/list", &params);
+        let sessions = page["sessions"].as_array().unwrap();
+        all.extend(sessions.iter().map(|session| session["sessionId"].as_str().unwrap().to_owned()));
+        match &page["nextCursor"] {
+            Value::Null => return all,
+            cursor => params = json!({ "cursor": cursor }),
+        }
+    }
+}
+
+/// How long the start takes is measured by `make bench`.
+#[test]
+fn c05_ten_thousand_sessions_of_a_killed_service_are_all_there() {
+    let mut service = service(&json!({})).start();
+    let (mut editor, session) = service.session();
+    editor.turn(&session, "done");
+    let running = editor.prompt_do(&session, &json!([{ "update": {} }, "hang"]));
+    editor.wait_chunks(&session, 2);
+    assert_eq!(editor.answers_to(&running), 0);
+    service.kill9();
+    drop(editor);
+    // The small file of the sessions has heard of none of them.
+    let mut all = multiply(&service, &session, 10_000);
+    all.push(session);
+    service.start_again();
+    let mut editor = service.editor();
+    let mut found = listed(&mut editor);
+    let last = all[9_999].clone();
+    all.sort();
+    found.sort();
+    assert!(found == all, "{} of {} are listed", found.len(), all.len());
+    // They are sessions, and not only names.
+    editor.call("session/load", &open_params(&service, &last));
+    assert_eq!(editor.chunks(&last), ["echo: done", "chunk 0"]);
+    // A second kill: now they come from the small file. To list all takes a while.
+    service.kill9();
+    drop(editor);
+    service.start_again();
+    assert_eq!(service.log().matches(r#""sessions":10001"#).count(), 2, "{}", service.log());
+    let first = service.editor().call("session/list", &json!({}));
+    assert!(first["sessions"][0]["sessionId"] == *all.last().unwrap(), "{first}");
+    // Bringing all that into the ledger is beside the point.
+    service.kill9();
 }

@@ -108,8 +108,10 @@ fn cut_everywhere(service: &Service, first: usize, step: usize) -> usize {
         }
     }
     net.proxy.cut_after(None);
-    // The very last bytes of an exchange may have been an ack that came late.
-    assert!(net.proxy.cuts() + 4 >= cuts, "{} of {cuts} cuts were made", net.proxy.cuts());
+    // The last bytes of the exchange that was measured may have been acks, which
+    // are sent every now and then; others then have fewer bytes.
+    let made = net.proxy.cuts();
+    assert!(10 * made >= 9 * cuts, "{made} of {cuts} cuts were made");
     turns
 }
 

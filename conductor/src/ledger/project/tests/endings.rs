@@ -96,6 +96,22 @@ fn a_turn_without_an_answer_ends_with_its_session() {
 }
 
 #[test]
+fn a_number_that_comes_again_answers_the_turn_that_runs() {
+    let mut tape = Tape::session();
+    let (_, first) = tape.prompt("one");
+    // The conductor was killed here; another process counts from the beginning.
+    tape.opened("resume");
+    tape.next -= 1;
+    let (_, second) = tape.prompt("two");
+    assert_eq!(first, second);
+    tape.agent_answers(second, json!({ "stopReason": "end_turn" }));
+    assert_eq!(
+        tape.rows().get(TURNS, "prompt stop_reason error"),
+        ["one | - | the session was opened again before an answer came", "two | end_turn | -"]
+    );
+}
+
+#[test]
 fn a_replayed_history_is_not_recorded_twice() {
     let mut tape = Tape::session();
     let (_, id) = tape.prompt("hello");

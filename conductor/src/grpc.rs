@@ -3,6 +3,7 @@
 mod agents;
 mod breakage;
 mod convert;
+mod events;
 mod history;
 mod incoming;
 mod layers;
@@ -99,7 +100,9 @@ pub async fn serve(
     let agents = AgentsServer::new(agents::AgentsService::new(hub.clone()));
     let history = HistoryServer::new(history::HistoryService::new(hub.clone()))
         .max_encoding_message_size(MAX_HISTORY_MESSAGE);
-    let sessions = SessionsServer::new(sessions::SessionsService::new(hub));
+    let sessions = SessionsServer::new(sessions::SessionsService::new(hub))
+        .max_decoding_message_size(MAX_MESSAGE)
+        .max_encoding_message_size(MAX_HISTORY_MESSAGE);
     let mut routes = server
         .add_service(tunnel)
         .add_service(agents)

@@ -14,7 +14,7 @@ pub mod json;
 mod notes;
 mod options;
 mod prompt;
-pub mod requests;
+mod requests;
 pub mod telling;
 mod tools;
 mod updates;
@@ -24,6 +24,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use uuid::Uuid;
 
+pub use self::requests::tokens;
 use self::waiting::Waiting;
 use super::table::{Fact, SESSIONS, Value};
 use crate::{

@@ -326,6 +326,13 @@ pub struct Agent {
     /// What becomes of its turns when the editor goes away.
     #[serde(default)]
     pub on_detach: OnDetach,
+    /// After how long without a sign of work a turn counts as stalled; zero for
+    /// never.
+    #[serde(default = "default_turn_stall_timeout", with = "duration")]
+    pub turn_stall_timeout: Duration,
+    /// What to do about that.
+    #[serde(default)]
+    pub on_stall: OnStall,
     /// Free labels, shown in listings and matched by routes.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
@@ -363,6 +370,8 @@ impl fmt::Debug for Agent {
             prefer_client_fs,
             prefer_client_terminal,
             on_detach,
+            turn_stall_timeout,
+            on_stall,
             labels,
         } = self;
         f.debug_struct("Agent")
@@ -393,6 +402,8 @@ impl fmt::Debug for Agent {
             .field("prefer_client_fs", prefer_client_fs)
             .field("prefer_client_terminal", prefer_client_terminal)
             .field("on_detach", on_detach)
+            .field("turn_stall_timeout", turn_stall_timeout)
+            .field("on_stall", on_stall)
             .field("labels", labels)
             .finish()
     }
@@ -477,8 +488,7 @@ impl TryFrom<String> for Workspace {
     }
 }
 
-/// What becomes of an agent's turns when the editor goes away without ending
-/// its connection.
+/// What becomes of an agent's turns when the editor goes away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(try_from = "String")]
 pub enum OnDetach {
@@ -497,6 +507,29 @@ impl TryFrom<String> for OnDetach {
             "continue" => Ok(Self::Continue),
             "cancel" => Ok(Self::Cancel),
             _ => Err(error::not_one_of(&text, &["continue", "cancel"])),
+        }
+    }
+}
+
+/// What is done about a turn that has stalled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(try_from = "String")]
+pub enum OnStall {
+    /// It is reported.
+    #[default]
+    Warn,
+    /// It is reported, and cancelled if nothing comes for the same time again.
+    Cancel,
+}
+
+impl TryFrom<String> for OnStall {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match text.as_str() {
+            "warn" => Ok(Self::Warn),
+            "cancel" => Ok(Self::Cancel),
+            _ => Err(error::not_one_of(&text, &["warn", "cancel"])),
         }
     }
 }
@@ -551,6 +584,10 @@ fn default_start_timeout() -> Duration {
 
 fn default_park_after() -> Duration {
     Duration::from_secs(30 * 60)
+}
+
+fn default_turn_stall_timeout() -> Duration {
+    Duration::from_secs(10 * 60)
 }
 
 fn default_idle_timeout() -> Duration {

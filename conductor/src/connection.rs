@@ -6,6 +6,7 @@
 //! hold up its siblings.
 
 mod absence;
+mod listing;
 mod open;
 mod sideways;
 
@@ -29,7 +30,7 @@ use tracing::debug;
 use uuid::Uuid;
 
 use crate::{
-    acp::{self, EditorCapabilities, Refusal, SessionEntry, code},
+    acp::{self, EditorCapabilities, Refusal, code},
     config::Config,
     cwd_map::CwdMap,
     frame::{Fault, Frame, Kind, Method, Run},
@@ -42,7 +43,7 @@ use crate::{
     record::{Destination, Origin, Stream as Recorded, StreamKind, note},
     recorder::Recorder,
     router::Router,
-    session::{Packet, SessionEvent, SessionHandle, Wish},
+    session::{self, Packet, SessionEvent, Wish},
     tasks::Tasks,
 };
 
@@ -59,11 +60,9 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 /// Answers that may be in the making; one more request of that sort is refused.
 const MAX_ANSWERS: usize = 8;
 
-/// Sessions in one answer to `session/list`.
-const PAGE: usize = 50;
-
-/// Why a session cannot be had.
-const OPEN_ELSEWHERE: &str = "this session is open in another editor; close it there first";
+/// What an editor hears that watches a session and wants more.
+const WATCHING: &str =
+    "you may watch this session, but not drive it; its owner can share it with you as a driver";
 
 /// What every connection works with.
 #[derive(Debug, Clone)]
@@ -101,6 +100,8 @@ pub struct Greeting {
     pub cwd: Option<PathBuf>,
     /// It had another connection before, which is lost.
     pub again: bool,
+    /// Its sessions go on without it.
+    pub lingers: bool,
 }
 
 /// Why a connection ended.
@@ -187,7 +188,12 @@ struct Connection {
 /// A session of this connection.
 struct Seat {
     id: Uuid,
-    handle: SessionHandle,
+    /// The place at the session.
+    at: session::Seat,
+    /// This editor has opened it, and others may have joined.
+    leads: bool,
+    /// The editor may only watch.
+    watches: bool,
     /// The id of the request that opens it, until that is answered.
     opening: Option<Bytes>,
     /// Its turns are cancelled when the editor goes away.
@@ -351,8 +357,8 @@ impl Connection {
             Kind::Result | Kind::Error => {
                 // Answers to nothing are the editor's own affair.
                 let seat = WireId::parse(frame.get(peek.id)).and_then(|id| self.seats.get(&id.slot));
-                match seat {
-                    Some(seat) => seat.handle.tell(frame),
+                match seat.filter(|seat| !seat.watches) {
+                    Some(seat) => seat.at.tell(frame),
                     None => self.record(&frame),
                 }
             }
@@ -372,12 +378,12 @@ impl Connection {
             Kind::Notification if peek.method == Method::CancelRequest => {
                 self.record(&frame);
                 // The session that has it in flight will know its id.
-                for seat in self.seats.values() {
-                    seat.handle.tell(frame.clone());
+                for seat in self.seats.values().filter(|seat| !seat.watches) {
+                    seat.at.tell(frame.clone());
                 }
             }
-            Kind::Notification => match self.seat(&frame) {
-                Some(seat) => seat.handle.tell(frame),
+            Kind::Notification => match self.seat(&frame).filter(|seat| !seat.watches) {
+                Some(seat) => seat.at.tell(frame),
                 None => self.record(&frame),
             },
             Kind::Opaque => {
@@ -409,7 +415,10 @@ impl Connection {
                     let refusal = self.unroutable(&frame, method);
                     return self.refuse(&frame, refusal);
                 };
-                match seat.handle.ask(frame) {
+                if seat.watches {
+                    return self.watcher_asks(&frame, method);
+                }
+                match seat.at.ask(frame) {
                     Ok(()) => {}
                     Err(NotSent::Full(frame)) => {
                         let text = "the agent of this session does not take its input; try again later";
@@ -422,6 +431,19 @@ impl Connection {
                 }
             }
         }
+    }
+
+    /// Who only watches a session may leave it, and nothing else.
+    fn watcher_asks(&mut self, frame: &Frame, method: Method) {
+        if method != Method::SessionClose {
+            return self.refuse(frame, Refusal::new(code::INVALID_PARAMS, WATCHING));
+        }
+        let slot = self.names.get(frame.get(frame.peek().session)).copied();
+        if let Some(slot) = slot {
+            self.dismiss(slot);
+        }
+        self.record(frame);
+        self.send(acp::result(frame.get(frame.peek().id), b"{}"));
     }
 
     /// The session a frame belongs to: by its id, else the only one.
@@ -473,67 +495,7 @@ impl Connection {
         });
     }
 
-    fn list(&mut self, frame: &Frame) {
-        let params: Value = frame.decode(frame.peek().params).unwrap_or_default();
-        let cwd = params["cwd"].as_str().map(PathBuf::from);
-        let after = match &params["cursor"] {
-            Value::Null => None,
-            cursor => match cursor.as_str().and_then(|text| Uuid::try_parse(text).ok()) {
-                Some(id) => Some(id),
-                None => {
-                    let text = "the cursor is none of ours; list again from the start";
-                    return self.refuse(frame, Refusal::new(code::INVALID_PARAMS, text));
-                }
-            },
-        };
-        self.record(frame);
-        let all = self.hub.router.list(&self.caller, cwd.as_deref());
-        let mut rest = all.into_iter().filter(|(id, _)| after.is_none_or(|after| *id < after));
-        let page: Vec<_> = rest.by_ref().take(PAGE).collect();
-        let next = rest.next().and_then(|_| page.last()).map(|(id, _)| id.simple().to_string());
-        let sessions: Vec<SessionEntry> = page
-            .into_iter()
-            .map(|(id, entry)| SessionEntry {
-                session_id: id.to_string(),
-                cwd: match &self.cwd_map {
-                    Some(map) => map.editor_path(&entry.cwd.to_string_lossy()),
-                    None => entry.cwd.display().to_string(),
-                },
-                title: entry.title,
-                updated_at: crate::clock::rfc3339(entry.updated),
-            })
-            .collect();
-        let mut result = json!({ "sessions": sessions });
-        if let Some(next) = next {
-            result["nextCursor"] = next.into();
-        }
-        self.send(acp::result(frame.get(frame.peek().id), result.to_string().as_bytes()));
-    }
-
-    fn delete(&mut self, frame: &Frame) {
-        let id = acp::session_id(frame);
-        if let Some(id) = id {
-            let own = self.seats.iter().find(|(_, seat)| seat.id == id).map(|(slot, _)| *slot);
-            if let Some(slot) = own {
-                self.dismiss(slot);
-            }
-            if !self.hub.router.deleted(id, &self.caller, own.is_some()) {
-                return self.refuse(frame, Refusal::new(code::INVALID_PARAMS, OPEN_ELSEWHERE));
-            }
-        }
-        self.record(frame);
-        let (router, id) = (self.hub.router.clone(), frame.copy(frame.peek().id));
-        self.answers.spawn(async move {
-            // Deleting what is not there is fine: the wish is fulfilled.
-            if router.is_saved().await {
-                return acp::result(&id, b"{}");
-            }
-            let text = "the session is hidden, but that could not be saved; the service's log says why";
-            Refusal::new(code::INTERNAL, text).frame(&id)
-        });
-    }
-
-    /// Lets a session go; dropping its handle ends it.
+    /// Lets a session go; it ends if nobody else has it open.
     fn dismiss(&mut self, slot: u32) {
         self.seats.remove(&slot);
         self.names.retain(|_, named| *named != slot);
@@ -542,6 +504,7 @@ impl Connection {
     fn session_event(&mut self, event: SessionEvent) {
         match event {
             SessionEvent::Opened(slot) => {
+                self.reopening.remove(&slot);
                 if let Some(seat) = self.seats.get_mut(&slot) {
                     seat.opening = None;
                 }

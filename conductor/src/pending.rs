@@ -38,6 +38,11 @@ impl<T> Pending<T> {
         self.open.values()
     }
 
+    /// All of them with their numbers, oldest first.
+    pub fn numbered(&self) -> impl Iterator<Item = (u32, &T)> {
+        self.open.iter().map(|(number, request)| (*number, request))
+    }
+
     /// Looks at a request in order to change it.
     pub fn get_mut(&mut self, number: u32) -> Option<&mut T> {
         self.open.get_mut(&number)

@@ -108,6 +108,15 @@ pub mod note {
     pub const HANDOVER: &str = "_conductor/handover";
     /// Its process was released because nothing happened: `after`, in seconds.
     pub const SESSION_PARKED: &str = "_conductor/session_parked";
+    /// Someone took a seat beside its editor: `user`, `as` (driver, observer),
+    /// `seat`.
+    pub const SEATED: &str = "_conductor/seated";
+    /// They have left it: `user`, `seat`.
+    pub const UNSEATED: &str = "_conductor/unseated";
+    /// The frame that comes next was said by this `user`, not the owner.
+    pub const BY: &str = "_conductor/by";
+    /// The agent shows no sign of work in the running turn: `after`, in seconds.
+    pub const TURN_STALLED: &str = "_conductor/turn_stalled";
     /// It has ended: `reason`; if the conductor was killed, `lastSeq`, the last
     /// number then, and `interrupted`, the prompt whose turn ran.
     pub const SESSION_ENDED: &str = "_conductor/session_ended";

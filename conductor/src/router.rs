@@ -14,10 +14,9 @@ use std::{
 
 use bytes::Bytes;
 use tokio::{sync::watch, time::timeout};
-use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::{agent::Ended, identity::Caller, store::Row};
+use crate::{agent::Ended, identity::Caller, session::SessionHandle, store::Row};
 
 /// Characters of a title that are kept: agents choose them freely.
 const MAX_TITLE: usize = 500;
@@ -29,11 +28,20 @@ const SAVING: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone)]
 struct Entry {
     row: Row,
-    /// Ends it; `None` if no editor has it open.
-    live: Option<CancellationToken>,
+    /// How it is reached; `None` if nobody has it open.
+    live: Option<Live>,
     /// The process that served it last, while that is ending: some agents
     /// refuse a second one meanwhile.
     leaving: Option<Ended>,
+}
+
+/// A session that somebody has open.
+#[derive(Debug, Clone)]
+enum Live {
+    /// It is claimed, and about to be started.
+    Claimed,
+    /// It runs.
+    Started(SessionHandle),
 }
 
 /// What the lock guards.
@@ -75,8 +83,10 @@ pub struct Router {
 pub enum Found {
     /// It can be reopened; once that has ended, if something has to.
     Parked(Row, Option<Ended>),
-    /// An editor has it open.
-    Live,
+    /// Somebody has it open.
+    Live(SessionHandle),
+    /// Somebody is about to open it.
+    Claimed,
     /// There is none, or it is not the caller's: the two look the same.
     Nothing,
 }
@@ -113,8 +123,8 @@ impl Router {
     }
 
     /// Notes a session that has been opened.
-    pub fn opened(&self, id: Uuid, row: Row, close: CancellationToken) {
-        self.lock().sessions.insert(id, Entry { row, live: Some(close), leaving: None });
+    pub fn opened(&self, id: Uuid, row: Row, handle: SessionHandle) {
+        self.lock().sessions.insert(id, Entry { row, live: Some(Live::Started(handle)), leaving: None });
         self.change(id, |_| {});
     }
 
@@ -129,23 +139,38 @@ impl Router {
         let mut table = self.lock();
         let found = table.get(id).filter(|entry| entry.row.owner == caller.user);
         match found {
-            Some(entry) if entry.live.is_some() => return Found::Live,
+            Some(Entry { live: Some(Live::Started(handle)), .. }) => return Found::Live(handle.clone()),
+            Some(Entry { live: Some(Live::Claimed), .. }) => return Found::Claimed,
             Some(_) => {}
             None => return Found::Nothing,
         }
         match table.sessions.get_mut(&id) {
             Some(entry) => {
-                entry.live = Some(CancellationToken::new());
+                entry.live = Some(Live::Claimed);
                 Found::Parked(entry.row.clone(), entry.leaving.take())
             }
             None => Found::Nothing,
         }
     }
 
-    /// Notes how a reopened session is ended.
-    pub fn reopened(&self, id: Uuid, close: CancellationToken, seq: u64) {
+    /// Notes how a session that was claimed is reached.
+    pub fn started(&self, id: Uuid, handle: SessionHandle) {
+        if let Some(entry) = self.lock().sessions.get_mut(&id) {
+            entry.live = Some(Live::Started(handle));
+        }
+    }
+
+    /// How a session is reached that somebody has open.
+    pub fn live(&self, id: Uuid) -> Option<SessionHandle> {
+        match &self.lock().get(id)?.live {
+            Some(Live::Started(handle)) => Some(handle.clone()),
+            _ => None,
+        }
+    }
+
+    /// Notes that a session was opened again.
+    pub fn reopened(&self, id: Uuid, seq: u64) {
         self.change(id, |entry| {
-            entry.live = Some(close);
             entry.row.is_live = true;
             entry.row.updated = SystemTime::now();
             entry.row.seq = entry.row.seq.max(seq);
@@ -188,8 +213,8 @@ impl Router {
         let table = self.lock();
         match table.get(id).filter(|entry| entry.row.owner == caller.user || caller.is_admin()) {
             Some(entry) => {
-                if let Some(close) = &entry.live {
-                    close.cancel();
+                if let Some(Live::Started(handle)) = &entry.live {
+                    handle.close();
                 }
                 true
             }

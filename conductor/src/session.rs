@@ -10,12 +10,17 @@
 mod adapt;
 mod binding;
 mod ending;
+mod flight;
+mod follower;
 mod from_agent;
 mod from_editor;
+mod handle;
 mod host;
 mod opening;
 mod outbox;
 mod past;
+mod seats;
+mod stall;
 mod terms;
 
 use std::{
@@ -25,21 +30,24 @@ use std::{
 };
 
 use bytes::Bytes;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{
-    sync::Notify,
-    time::{Instant, sleep_until},
+    sync::mpsc,
+    time::{Instant, sleep, sleep_until},
 };
-use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, debug, info_span};
-use uuid::Uuid;
 
 use self::{
     binding::{Reached, Reaching, Settled, Way},
+    flight::{Ask, Binding, Purpose, Request, Turn},
+    handle::{LEAD, Word},
     host::Host,
     outbox::{Entry as Recorded, Gate, Input, Outgoing, Waiting},
+    seats::{Asked, Seats},
 };
 pub use self::{
+    follower::{Follower, follow},
+    handle::{Answered, QueuedPrompt, Seat, SeatRole, Seated, SessionHandle, Told},
     host::Hosting,
     terms::{EditorLink, Open, Opening, Packet, SessionEvent, Wish},
 };
@@ -50,7 +58,7 @@ use crate::{
     journal::{Class, Journal, Ticket},
     ledger::history::History,
     pending::{Pending, WireId},
-    pool::{Lease, Pool},
+    pool::Pool,
     queue,
     record::{Stream, StreamKind},
     recorder::Recorder,
@@ -82,96 +90,6 @@ const EARLY_BYTES: usize = 8 << 20;
 /// withdrawn; then the answer is ours.
 const WITHDRAW_GRACE: Duration = Duration::from_secs(5);
 
-/// The handle: frames from the editor go in here. Dropping it ends the session.
-#[derive(Debug)]
-pub struct SessionHandle {
-    input: queue::Sender<Frame>,
-    overrun: CancellationToken,
-    cancel: Arc<Notify>,
-}
-
-impl SessionHandle {
-    /// Passes a request on if there is room.
-    pub fn ask(&self, frame: Frame) -> Result<(), queue::NotSent<Frame>> {
-        self.input.try_send(frame.bytes().len(), frame)
-    }
-
-    /// Passes an answer or a notification on. These cannot be refused, and
-    /// losing one in silence would leave the agent waiting; when there is no
-    /// room for one, the agent has not read its input for long, and its
-    /// process is ended.
-    pub fn tell(&self, frame: Frame) {
-        if let Err(queue::NotSent::Full(_)) = self.input.try_send(frame.bytes().len(), frame) {
-            self.overrun.cancel();
-        }
-    }
-
-    /// Ends the running turn and the queued prompts, as `session/cancel` would.
-    pub fn cancel(&self) {
-        self.cancel.notify_one();
-    }
-}
-
-/// A request of the editor (or our own) that the agent has not answered.
-#[derive(Debug)]
-struct Request {
-    purpose: Purpose,
-    /// The editor's id of it, raw; empty for our own.
-    editor_id: Bytes,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Purpose {
-    Open,
-    Prompt,
-    Relay,
-    /// Our own attempt to come back to the agent's session.
-    Rebind,
-    /// Our own `session/set_config_option` or `session/set_mode`.
-    Wish,
-    /// Our own `session/close`.
-    Close,
-}
-
-/// A request of the agent that the editor has not answered.
-#[derive(Debug)]
-struct Ask {
-    /// The agent's id of it, raw.
-    agent_id: Bytes,
-    method: Method,
-    /// The agent has withdrawn it; by then the answer is due.
-    withdrawn: Option<Instant>,
-    /// Options of a permission request that allow nothing.
-    rejects: Vec<String>,
-}
-
-/// The running turn.
-#[derive(Debug)]
-struct Turn {
-    /// Number of its prompt among the requests.
-    number: u32,
-    /// Its record begins behind this number.
-    from_seq: u64,
-    /// It was cancelled; by then it must have ended.
-    cancelled: Option<Instant>,
-}
-
-/// The agent's side of the session.
-#[derive(Debug)]
-struct Binding {
-    id: Uuid,
-    lease: Lease,
-    slot: u32,
-    /// The agent's id of the session, with quotes; empty until it is told.
-    name: Bytes,
-}
-
-impl Binding {
-    fn process(&self) -> &Arc<Process> {
-        &self.lease.process
-    }
-}
-
 struct Session {
     open: Open,
     /// Our id of the session, with quotes.
@@ -198,7 +116,7 @@ struct Session {
     /// to; empty if there is none.
     agent_session: Bytes,
     /// Requests that wait for the agent.
-    waiting: VecDeque<Frame>,
+    waiting: VecDeque<Asked>,
     /// What the agent has to be told of the past with the next prompt.
     handover: Option<String>,
     /// The process that is ending.
@@ -216,7 +134,17 @@ struct Session {
     asks: Pending<Ask>,
     host: Host,
     turn: Option<Turn>,
-    queued: VecDeque<Frame>,
+    queued: VecDeque<Asked>,
+    /// The name of the last request that had to wait.
+    next_entry: u64,
+    seats: Seats,
+    handle: SessionHandle,
+    /// `configOptions` and `modes`, as the agent has told of them last.
+    options: Value,
+    /// When the agent has last shown that it is at work.
+    heard: Instant,
+    /// The running turn was reported as stalled.
+    is_stalled: bool,
     journal: Journal,
     recorder: Recorder,
     /// While something is handled: what is recorded besides it, the ids that
@@ -255,8 +183,13 @@ pub fn start(
     journal: Journal,
     history: History,
     tasks: &Tasks,
-) -> SessionHandle {
-    let (input, frames) = queue::queue(INPUT_FRAMES, INPUT_BYTES);
+) -> Option<Seat> {
+    let (words, input) = queue::queue(INPUT_FRAMES, INPUT_BYTES);
+    let (handle, departures) = SessionHandle::new(words, open.close.clone());
+    let lead = handle.seat()?;
+    if !matches!(open.opening, Opening::New) {
+        router.started(open.id, handle.clone());
+    }
     let span =
         info_span!("session", session.id = %open.id, agent = %open.key.agent, user = %open.caller.user);
     let recorder = Recorder::new(Some(journal.clone()), Stream { id: open.id, kind: StreamKind::Session });
@@ -302,6 +235,12 @@ pub fn start(
         asks: Pending::new(),
         turn: None,
         queued: VecDeque::new(),
+        next_entry: 0,
+        seats: Seats::new(),
+        handle,
+        options: json!({}),
+        heard: Instant::now(),
+        is_stalled: false,
         to_agent: VecDeque::new(),
         to_editor: VecDeque::new(),
         stalled_since: None,
@@ -311,22 +250,15 @@ pub fn start(
         closed: false,
         ended: false,
     };
-    let overrun = CancellationToken::new();
-    let cancel = Arc::new(Notify::new());
-    tasks.start("session", session.run(frames, overrun.clone(), cancel.clone()).instrument(span));
-    SessionHandle { input, overrun, cancel }
+    tasks.start("session", session.run(input, departures).instrument(span));
+    Some(lead)
 }
 
 impl Session {
-    async fn run(
-        mut self,
-        mut input: queue::Receiver<Frame>,
-        overrun: CancellationToken,
-        cancel: Arc<Notify>,
-    ) {
+    async fn run(mut self, mut input: queue::Receiver<Word>, mut departures: mpsc::Receiver<u32>) {
         self.note_opened();
         self.wake();
-        self.serve(&mut input, overrun, &cancel).await;
+        self.serve(&mut input, &mut departures).await;
         if let Some(output) = self.output.take() {
             self.refuse_agent(output);
         }
@@ -335,15 +267,21 @@ impl Session {
         self.commit(Input::Nothing);
         // What came too late is answered like what comes from now on.
         input.close();
-        while let Some(frame) = input.try_recv() {
+        let mut late = std::mem::take(&mut self.seats.waiting);
+        while let Some(word) = input.try_recv() {
+            let Word::Frame(seat, frame) = word else {
+                // Who is left out here may open the session anew, but only then.
+                late.push(word);
+                continue;
+            };
             // The connection has recorded those.
             if frame.peek().method == Method::CancelRequest {
                 continue;
             }
             if frame.peek().kind == Kind::Request {
-                self.say_editor(Refusal::unknown_session(&frame).frame(frame.get(frame.peek().id)));
+                self.answer(seat, Refusal::unknown_session(&frame).frame(frame.get(frame.peek().id)));
             }
-            self.commit(Input::Frame(&frame));
+            self.commit(Input::Frame(seat, &frame));
         }
         // First the agent: stopping must not wait for an editor that is slow, and
         // the place is free before the editor reads that the session is closed.
@@ -356,28 +294,42 @@ impl Session {
         if self.is_open || !matches!(self.open.opening, Opening::New) {
             self.router.parked(self.open.id, Some(self.recorder.last_seq()), leaving.clone());
         }
+        self.handle.over.cancel();
+        drop(late);
         if let Some(closed) = closed {
             self.say_last(closed);
         }
         self.flush_editor().await;
         self.host.ended().await;
-        self.link.events.send(SessionEvent::Ended(self.link.slot)).await.ok();
+        if self.seats.is_led {
+            self.link.events.send(SessionEvent::Ended(self.link.slot)).await.ok();
+        }
         if let Some(leaving) = &mut leaving {
             leaving.wait().await;
             self.router.left(self.open.id);
         }
     }
 
-    async fn serve(
-        &mut self,
-        input: &mut queue::Receiver<Frame>,
-        overrun: CancellationToken,
-        cancel: &Notify,
-    ) {
-        let close = self.open.close.clone();
-        let (out, journal) = (self.link.out.clone(), self.journal.clone());
-        let mut editor_gone = false;
-        while !self.ended && !editor_gone {
+    async fn serve(&mut self, input: &mut queue::Receiver<Word>, departures: &mut mpsc::Receiver<u32>) {
+        let (close, ending) = (self.open.close.clone(), self.open.ending.clone());
+        let SessionHandle { overrun, cancel, away, .. } = self.handle.clone();
+        let (mut out, journal) = (self.link.out.clone(), self.journal.clone());
+        let mut is_lead_gone = false;
+        // One timer for the life of the session: setting one for every run would
+        // cost more than the run.
+        let is_watched = !self.open.stall_timeout.is_zero();
+        let mut watch = Box::pin(sleep(self.open.stall_timeout));
+        while !self.ended {
+            if std::mem::take(&mut is_lead_gone) || self.seats.is_lead_leaving && self.to_editor.is_empty() {
+                self.seats.is_lead_leaving = false;
+                self.left(LEAD).await;
+            }
+            if self.seats.deserted.is_some() || self.seats.has_others() {
+                out = self.link.out.clone();
+            }
+            if self.is_over() || self.ended {
+                break;
+            }
             if let Some(settled) = self.settled.take() {
                 self.settle(settled).await;
                 continue;
@@ -408,7 +360,7 @@ impl Session {
                 permit = out.reserve(editor_size), if editor_size > 0 && editor_ticket.is_none() => {
                     match (permit, self.to_editor.pop_front()) {
                         (Ok(permit), Some(waiting)) => permit.send(waiting.packet),
-                        _ => editor_gone = true,
+                        _ => is_lead_gone = true,
                     }
                     self.stalled_since = (!self.to_editor.is_empty()).then(Instant::now);
                 }
@@ -431,18 +383,11 @@ impl Session {
                     self.commit(Input::Nothing);
                 }
                 // Before the agent's output: a flood must not hold up a cancel.
-                frame = input.recv(), if hears_editor => {
-                    match frame {
-                        Some(frame) => {
-                            self.from_editor(&frame);
-                            self.commit(Input::Frame(&frame));
-                            self.idle_since = Instant::now();
-                        }
-                        None => editor_gone = true,
-                    }
-                }
+                Some(word) = input.recv(), if hears_editor => self.hear(word),
+                Some(seat) = departures.recv() => self.left(seat).await,
                 done = self.host.next(), if agent_size == 0 || agent_ticket.is_some() => {
                     self.host_answers(done);
+                    self.heard = Instant::now();
                     self.commit(Input::Nothing);
                 }
                 run = heard(&mut self.output), if hears_agent => {
@@ -450,16 +395,29 @@ impl Session {
                         Some(run) => {
                             self.from_agent(&run);
                             self.commit(Input::Run(&run));
+                            (self.heard, self.is_stalled) = (Instant::now(), false);
                             if self.turn.is_none() {
-                                self.idle_since = Instant::now();
+                                self.idle_since = self.heard;
                             }
                         }
                         None => self.output = None,
                     }
                 }
+                () = &mut watch, if is_watched => {
+                    if self.stall_at().is_some_and(|due| due <= Instant::now()) {
+                        self.turn_stalls();
+                        self.commit(Input::Nothing);
+                    }
+                    watch.as_mut().reset(self.stall_at().unwrap_or_else(|| Instant::now() + self.open.stall_timeout));
+                }
                 () = close.cancelled() => {
                     self.closed = true;
                     self.ended = true;
+                }
+                () = ending.cancelled() => self.ended = true,
+                () = away.notified(), if !self.seats.has_others() => {
+                    self.cancel_unasked();
+                    self.commit(Input::Nothing);
                 }
                 () = cancel.notified() => {
                     self.cancel_unasked();
@@ -487,7 +445,8 @@ impl Session {
         // While something waits for the disk, the editor is not to blame.
         let stalled = self.stalled_since.filter(|_| front(&self.to_editor).1.is_none());
         let stall = stalled.map(|since| since + self.open.editor_timeout);
-        [turn, asks, stall].into_iter().flatten().min()
+        let deserted = self.seats.deserted.map(|since| since + self.open.detached_ttl);
+        [turn, asks, stall, deserted].into_iter().flatten().min()
     }
 
     async fn deadline_passed(&mut self) {
@@ -495,8 +454,7 @@ impl Session {
         if self.stalled_since.is_some_and(|since| since + self.open.editor_timeout <= now) {
             debug!("the editor does not take its frames; it is dropped");
             self.link.events.send(SessionEvent::Stalled).await.ok();
-            self.to_editor.clear();
-            self.ended = true;
+            self.left(LEAD).await;
         }
         self.answer_asks(|ask| ask.withdrawn.is_some_and(|due| due <= now));
         if self.turn.as_ref().and_then(|turn| turn.cancelled).is_some_and(|due| due <= now) {
@@ -527,10 +485,10 @@ impl Session {
         self.say_agent(acp::call(None, method, &json!({ "sessionId": id })), Class::Stop);
     }
 
-    fn refuse(&mut self, frame: &Frame, code: i64, message: impl Into<String>) {
+    fn refuse(&mut self, seat: u32, frame: &Frame, code: i64, message: impl Into<String>) {
         let peek = frame.peek();
         if peek.kind == Kind::Request {
-            self.say_editor(Refusal::new(code, message).frame(frame.get(peek.id)));
+            self.answer(seat, Refusal::new(code, message).frame(frame.get(peek.id)));
         }
     }
 }

@@ -12,7 +12,7 @@ impl Connection {
     pub(super) fn away(&mut self) {
         self.recorder.note(note::DETACHED, &json!({}));
         for seat in self.seats.values().filter(|seat| seat.cancels) {
-            seat.handle.cancel();
+            seat.at.handle().away();
         }
     }
 

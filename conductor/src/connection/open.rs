@@ -8,30 +8,34 @@ use std::{
 
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 use uuid::Uuid;
 
-use super::{Connection, OPEN_ELSEWHERE, Seat};
+use super::{Connection, Seat};
 use crate::{
     acp::{self, EditorCapabilities, OpenParams, Refusal, WorkspaceCapabilities, code},
     agent::Ended,
-    config::{Config, OnDetach, SpawnCwd, Workspace},
+    config::{Config, OnDetach, OnStall, SpawnCwd, Workspace},
     frame::{self, Frame, Method},
     pending::WireId,
     pool::Key,
     router::Found,
-    session::{self, EditorLink, Hosting, Open, Opening, Wish},
+    session::{
+        self, EditorLink, Follower, Hosting, Open, Opening, SeatRole, SessionEvent, SessionHandle, Wish,
+    },
     workspace::Roots,
 };
 
 /// Directories that a session may have beside its own; each is held open.
 const MOST_DIRECTORIES: usize = 64;
 
-/// Where a session is to be: with which agent, in which directory, and after
-/// which process has ended.
+/// Where a session is to be: with which agent, in which directory, after which
+/// process has ended, and whose it is.
 struct Place {
     agent: Arc<str>,
     cwd: PathBuf,
     leaving: Option<Ended>,
+    owner: String,
 }
 
 impl Connection {
@@ -39,7 +43,7 @@ impl Connection {
         let agent = self.agent(&self.hub.config.borrow());
         match self.check(frame, &agent) {
             Ok(cwd) => {
-                let place = Place { agent, cwd, leaving: None };
+                let place = Place { agent, cwd, leaving: None, owner: self.caller.user.clone() };
                 self.start(frame, Uuid::now_v7(), Opening::New, place, self.greeting.wish.clone());
             }
             Err(refusal) => self.refuse(frame, refusal),
@@ -77,14 +81,59 @@ impl Connection {
                     Method::SessionLoad => Opening::Load(row.agent_session),
                     _ => Opening::Resume(row.agent_session),
                 };
-                let place = Place { agent: row.agent, cwd, leaving };
+                let place = Place { agent: row.agent, cwd, leaving, owner: row.owner };
                 self.start(frame, id, opening, place, Wish::default());
             }
-            Found::Live => {
-                self.refuse(frame, Refusal::new(code::INVALID_PARAMS, OPEN_ELSEWHERE));
+            Found::Live(handle) => {
+                let params: Value = frame.decode(peek.params).unwrap_or_default();
+                let observes = params["_meta"]["conductor"]["observe"] == true;
+                self.sit(frame, id, &handle, if observes { SeatRole::Observer } else { SeatRole::Driver });
+            }
+            Found::Claimed => {
+                let text = "this session is being opened elsewhere at this moment; try again";
+                self.refuse(frame, Refusal::new(code::LIMIT, text));
             }
             Found::Nothing => self.refuse(frame, Refusal::unknown_session(frame)),
         }
+    }
+
+    /// Takes a seat at a session that somebody else has open.
+    fn sit(&mut self, frame: &Frame, id: Uuid, handle: &SessionHandle, role: SeatRole) {
+        let Some(slot) = self.slot() else { return self.refuse(frame, too_many_sessions()) };
+        let Some((seat, seated)) = handle.take_seat(self.caller.clone(), role, Some(frame.clone())) else {
+            if handle.is_ending() {
+                // Once it has ended, it is opened in the usual way.
+                self.reopening.insert(slot, frame.clone());
+                let (handle, events) = (handle.clone(), self.events.clone());
+                let waiting = async move {
+                    handle.over().await;
+                    events.send(SessionEvent::Ended(slot)).await.ok();
+                };
+                self.hub.tasks.start("seat", waiting);
+                return;
+            }
+            let text = "this session has all the editors it can take, or is too busy; try again later";
+            return self.refuse(frame, Refusal::new(code::LIMIT, text));
+        };
+        let capabilities = self.initialized.unwrap_or_default();
+        let link = EditorLink { slot, out: self.out.clone(), capabilities, events: self.events.clone() };
+        let replays = frame.peek().method == Method::SessionLoad;
+        let follower = Follower { session: id, link, role, replays, cwd_map: self.cwd_map.clone() };
+        let following = session::follow(follower, seated, self.hub.history.clone());
+        self.hub.tasks.start("seat", following.in_current_span());
+        self.names.insert(format!("\"{id}\"").into(), slot);
+        let opening = Some(frame.copy(frame.peek().id));
+        let watches = role == SeatRole::Observer;
+        self.seats.insert(slot, Seat { id, at: seat, leads: false, watches, opening, cancels: false });
+        // Should it end before it has heard us, it is opened in the usual way.
+        self.reopening.insert(slot, frame.clone());
+    }
+
+    /// A number for one more session.
+    fn slot(&mut self) -> Option<u32> {
+        let slot = self.next_slot;
+        self.next_slot += u32::from(slot <= WireId::MAX_SLOT);
+        (slot <= WireId::MAX_SLOT).then_some(slot)
     }
 
     /// Checks what all opening requests have in common; gives the session's
@@ -123,16 +172,13 @@ impl Connection {
     }
 
     fn start(&mut self, frame: &Frame, id: Uuid, opening: Opening, place: Place, wish: Wish) {
-        let Place { agent, cwd, leaving } = place;
-        let slot = self.next_slot;
-        if slot > WireId::MAX_SLOT {
-            let text = "this connection has opened too many sessions; connect again";
+        let Place { agent, cwd, leaving, owner } = place;
+        let Some(slot) = self.slot() else {
             if !matches!(opening, Opening::New) {
                 self.hub.router.parked(id, None, leaving);
             }
-            return self.refuse(frame, Refusal::new(code::LIMIT, text));
-        }
-        self.next_slot += 1;
+            return self.refuse(frame, too_many_sessions());
+        };
         let able = self.initialized.unwrap_or_default();
         let config = self.hub.config.borrow().clone();
         let hosting = match hosting(&config, &agent, frame, &cwd) {
@@ -148,12 +194,15 @@ impl Connection {
         let park_after = settings.map(|agent| agent.park_after).unwrap_or_default();
         let shares_process = settings.is_some_and(|agent| agent.sessions_per_process > 1);
         let cancels = settings.is_some_and(|agent| agent.on_detach == OnDetach::Cancel);
+        let stall_timeout = settings.map(|agent| agent.turn_stall_timeout).unwrap_or_default();
+        let cancels_stalled = settings.is_some_and(|agent| agent.on_stall == OnStall::Cancel);
         let key = key(&config, agent, &cwd, able);
         let open = Open {
             id,
             opening,
             request: frame.clone(),
             caller: self.caller.clone(),
+            owner,
             connection: self.id,
             key,
             cwd,
@@ -161,18 +210,24 @@ impl Connection {
             cwd_map: self.cwd_map.clone(),
             wish,
             close: CancellationToken::new(),
+            ending: self.hub.closing.clone(),
+            outlives_editor: !cancels,
+            lingers: self.greeting.lingers,
+            detached_ttl: config.service.detached_ttl,
             cancel_grace: config.service.cancel_grace,
             // The tether is the first to lose its patience; a session does only
             // if nobody takes its frames at all.
             editor_timeout: 2 * config.service.editor_timeout,
             park_after,
+            stall_timeout,
+            cancels_stalled,
             handover_bytes: usize::try_from(config.service.handover_bytes).unwrap_or(usize::MAX),
             shares_process,
             leaving,
         };
         let link =
             EditorLink { slot, out: self.out.clone(), capabilities: able, events: self.events.clone() };
-        let handle = session::start(
+        let lead = session::start(
             open,
             link,
             self.hub.pool.clone(),
@@ -181,9 +236,10 @@ impl Connection {
             self.hub.history.clone(),
             &self.hub.tasks,
         );
+        let Some(lead) = lead else { return self.refuse(frame, too_many_sessions()) };
         self.names.insert(format!("\"{id}\"").into(), slot);
         let opening = Some(frame.copy(frame.peek().id));
-        self.seats.insert(slot, Seat { id, handle, opening, cancels });
+        self.seats.insert(slot, Seat { id, at: lead, leads: true, watches: false, opening, cancels });
     }
 
     /// The agent that new sessions of this connection use.
@@ -205,6 +261,10 @@ impl Connection {
         let cwd = hint.or_else(|| roots.first().cloned()).unwrap_or_else(|| "/".into());
         key(&config, agent, &cwd, able)
     }
+}
+
+fn too_many_sessions() -> Refusal {
+    Refusal::new(code::LIMIT, "this connection has opened too many sessions; connect again")
 }
 
 fn key(config: &Config, agent: Arc<str>, cwd: &Path, able: EditorCapabilities) -> Key {

@@ -8,21 +8,47 @@ use serde_json::{Value, value::RawValue};
 
 use super::Session;
 use crate::{
-    acp::{Refusal, code},
-    frame::{Frame, Span},
+    acp::{EditorCapabilities, Refusal, code},
+    frame::{Frame, Peek, Span, splice},
 };
 
-impl Session {
-    /// The frame without boolean config options, for an editor that does not
-    /// know them; `None` if there is nothing to keep from it. Everything else
-    /// stays as it is, byte for byte.
-    pub(super) fn withheld(&self, bytes: &[u8], place: Span) -> Option<Bytes> {
-        if self.link.capabilities.boolean_options || memchr::memmem::find(bytes, b"\"boolean\"").is_none() {
-            return None;
-        }
-        without_boolean_options(bytes, place)
+/// The frame without boolean config options, for an editor that does not know
+/// them; `None` if there is nothing to keep from it. Everything else stays as
+/// it is, byte for byte.
+pub(super) fn withheld(able: &EditorCapabilities, bytes: &[u8], place: Span) -> Option<Bytes> {
+    if able.boolean_options || memchr::memmem::find(bytes, b"\"boolean\"").is_none() {
+        return None;
     }
+    without_boolean_options(bytes, place)
+}
 
+/// Copies an update with our own id, and without what the editor does not know.
+pub(super) fn put_update(
+    able: &EditorCapabilities,
+    name: &[u8],
+    out: &mut BytesMut,
+    bytes: &[u8],
+    peek: &Peek,
+) {
+    if peek.update.of(bytes) == b"\"config_option_update\""
+        && let Some(withheld) = withheld(able, bytes, peek.params).and_then(|b| Frame::parse(b).ok())
+    {
+        splice(out, withheld.bytes(), [(withheld.peek().session, name)]);
+    } else {
+        splice(out, bytes, [(peek.session, name)]);
+    }
+}
+
+/// Whether an editor takes updates of this kind.
+pub(super) fn takes(able: &EditorCapabilities, bytes: &[u8], peek: &Peek) -> bool {
+    match peek.update.of(bytes) {
+        b"\"notice\"" => able.notices,
+        b"\"compaction_update\"" | b"\"compaction_summary_chunk\"" => able.compaction,
+        _ => true,
+    }
+}
+
+impl Session {
     /// Why this prompt cannot go to this agent: a block of a type that the
     /// agent has not said it takes.
     pub(super) fn unfit(&self, frame: &Frame) -> Option<Refusal> {
@@ -37,6 +63,20 @@ impl Session {
             })?;
         let text = format!("agent `{}` does not take content of type `{refused}`", self.open.key.agent);
         Some(Refusal::new(code::INVALID_PARAMS, text))
+    }
+
+    /// Takes note of what the agent tells of its options and modes, for those
+    /// who come later.
+    pub(super) fn take_options(&mut self, told: Option<Value>) {
+        let Some(mut told) = told else { return };
+        for key in ["configOptions", "modes"] {
+            if let Some(value) = told.get_mut(key).filter(|value| !value.is_null()) {
+                self.options[key] = value.take();
+            }
+        }
+        if let Some(mode) = told.get_mut("currentModeId").filter(|_| self.options["modes"].is_object()) {
+            self.options["modes"]["currentModeId"] = mode.take();
+        }
     }
 }
 

@@ -17,7 +17,10 @@ use tokio::time::{Instant, timeout};
 use tracing::debug;
 use uuid::Uuid;
 
-use super::{Binding, Input, MAX_QUEUED_PROMPTS, Opening, Purpose, Recorded, Request, Session};
+use super::{
+    Asked, Binding, Input, LEAD, MAX_QUEUED_PROMPTS, Opening, Purpose, Recorded, Request, Session,
+    from_editor::take_from,
+};
 use crate::{
     acp::{self, AgentHello, Refusal, code},
     agent::{Attachment, Ended},
@@ -130,21 +133,23 @@ impl Session {
     }
 
     /// Keeps a request until the agent can be asked, and sees to that.
-    pub(super) fn wait_for_agent(&mut self, frame: &Frame) {
+    pub(super) fn wait_for_agent(&mut self, seat: u32, frame: &Frame) {
         if self.waiting.len() >= MAX_QUEUED_PROMPTS {
-            return self.refuse(frame, code::LIMIT, "too much is waiting for this session's agent");
+            return self.refuse(seat, frame, code::LIMIT, "too much is waiting for this session's agent");
         }
         // It is recorded when it goes on.
         self.deferred = true;
-        self.waiting.push_back(frame.clone());
+        let asked = self.asked(seat, frame);
+        self.waiting.push_back(asked);
         self.wake();
     }
 
     /// Keeps a notification until then, if there is room; nobody is woken for it.
-    pub(super) fn keep_for_agent(&mut self, frame: &Frame) {
+    pub(super) fn keep_for_agent(&mut self, seat: u32, frame: &Frame) {
         if self.waiting.len() < MAX_QUEUED_PROMPTS {
             self.deferred = true;
-            self.waiting.push_back(frame.clone());
+            let asked = self.asked(seat, frame);
+            self.waiting.push_back(asked);
         }
     }
 
@@ -198,13 +203,13 @@ impl Session {
             params["sessionId"] = serde_json::from_slice(&self.agent_session).unwrap_or_default();
         }
         let id = self.number(if self.is_open {
-            Request { purpose: Purpose::Rebind, editor_id: Bytes::new() }
+            Request::ours(Purpose::Rebind)
         } else {
-            Request { purpose: Purpose::Open, editor_id: request.copy(request.peek().id) }
+            Request { purpose: Purpose::Open, seat: LEAD, editor_id: request.copy(request.peek().id) }
         });
         self.say_agent(acp::call(Some(id.to_string()), way.method(), &params), Class::Effect);
         let is_asked = std::mem::replace(&mut self.is_asked, true);
-        self.commit(if is_asked { Input::Nothing } else { Input::Frame(&request) });
+        self.commit(if is_asked { Input::Nothing } else { Input::Frame(LEAD, &request) });
     }
 
     /// The agent has answered our attempt to come back.
@@ -239,6 +244,7 @@ impl Session {
             }
             result = members.to_string().into();
         }
+        self.take_options(serde_json::from_slice(&result).ok());
         let answer = (request.purpose == Purpose::Open).then(|| acp::result(&request.editor_id, &result));
         self.settled = Some(Settled { way, answer });
     }
@@ -343,9 +349,6 @@ impl Session {
 
     /// Tells the editor how its session goes on, if it takes such news.
     fn notice(&mut self, way: Way) {
-        if !self.link.capabilities.notices {
-            return;
-        }
         let (title, description) = match way {
             Way::New => return,
             Way::Resume => ("The session goes on", "The agent has resumed it."),
@@ -358,7 +361,7 @@ impl Session {
         let update = json!({
             "sessionUpdate": "notice", "severity": "info", "title": title, "description": description,
         });
-        self.say_update(&update);
+        self.say_notice(&update);
     }
 
     /// An update of our own.
@@ -370,31 +373,30 @@ impl Session {
     /// Passes on what has waited.
     pub(super) fn feed_waiting(&mut self) {
         while self.is_ready()
-            && let Some(frame) = self.waiting.pop_front()
+            && let Some(Asked { seat, frame, .. }) = self.waiting.pop_front()
         {
-            self.from_editor(&frame);
-            self.commit(Input::Frame(&frame));
+            self.from_editor(seat, &frame);
+            self.commit(Input::Frame(seat, &frame));
         }
     }
 
     /// Answers what waits and will not be passed on.
     pub(super) fn refuse_waiting(&mut self, refusal: &Refusal) {
-        for frame in std::mem::take(&mut self.waiting) {
-            if frame.peek().kind == Kind::Request {
-                self.answer_queued(frame, |id| refusal.frame(id));
+        for asked in std::mem::take(&mut self.waiting) {
+            if asked.frame.peek().kind == Kind::Request {
+                self.answer_queued(asked, |id| refusal.frame(id));
             } else {
-                self.entries.push(Recorded::Late(frame, None));
+                self.entries.push(Recorded::Late(asked.seat, asked.frame, None));
             }
         }
     }
 
-    /// Answers the prompts among it as cancelled.
-    pub(super) fn cancel_waiting(&mut self) {
-        let is_prompt = |frame: &Frame| frame.peek().method == Method::SessionPrompt;
-        let (prompts, rest) = std::mem::take(&mut self.waiting).into_iter().partition(is_prompt);
-        self.waiting = rest;
-        let prompts: VecDeque<Frame> = prompts;
-        for prompt in prompts {
+    /// Answers the prompts among it, of one seat or of all, as cancelled.
+    pub(super) fn cancel_waiting(&mut self, seat: Option<u32>) {
+        let is_one = |asked: &Asked| {
+            asked.frame.peek().method == Method::SessionPrompt && seat.is_none_or(|seat| asked.seat == seat)
+        };
+        for prompt in take_from(&mut self.waiting, is_one) {
             self.answer_queued(prompt, |id| acp::result(id, acp::CANCELLED_TURN));
         }
     }

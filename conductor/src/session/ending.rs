@@ -22,6 +22,15 @@ pub(super) const NO_CONNECTION: &str = "the connection to the service has ended;
 /// What an agent hears whose request nobody will answer any more.
 const NOBODY: &str = "nobody is there to answer this any more";
 
+/// The answer to a request that nobody will answer.
+pub(super) fn unanswered(agent_id: &[u8], method: Method) -> Bytes {
+    match method {
+        Method::RequestPermission => acp::result(agent_id, acp::CANCELLED_PERMISSION),
+        Method::ElicitationCreate => acp::result(agent_id, acp::CANCELLED_ELICITATION),
+        _ => Refusal::new(code::CANCELLED, NOBODY).frame(agent_id),
+    }
+}
+
 impl Session {
     /// Whatever the editor still waits for: the connection is ending.
     pub(super) fn answer_rest(&mut self) {
@@ -31,13 +40,14 @@ impl Session {
             self.refuse_opening(&refusal);
         }
         for request in self.requests.drain(|request| !request.editor_id.is_empty()) {
-            self.say_editor(match request.purpose {
+            let answer = match request.purpose {
                 Purpose::Prompt => acp::result(&request.editor_id, acp::CANCELLED_TURN),
                 _ => refusal.frame(&request.editor_id),
-            });
+            };
+            self.answer(request.seat, answer);
         }
-        self.cancel_queued();
-        self.cancel_waiting();
+        self.cancel_queued(None);
+        self.cancel_waiting(None);
         self.refuse_waiting(&refusal);
     }
 
@@ -88,7 +98,7 @@ impl Session {
         {
             let params =
                 json!({ "sessionId": serde_json::from_slice::<String>(&binding.name).unwrap_or_default() });
-            let id = self.number(Request { purpose: Purpose::Close, editor_id: Bytes::new() });
+            let id = self.number(Request::ours(Purpose::Close));
             self.say_agent(acp::call(Some(id.to_string()), "session/close", &params), Class::Stop);
         }
         self.commit(Input::Nothing);
@@ -115,7 +125,7 @@ impl Session {
         let refusal = Refusal::new(code::AGENT_ENDED, exit.to_string());
         for request in self.requests.drain(|_| true) {
             if !request.editor_id.is_empty() {
-                self.say_editor(refusal.frame(&request.editor_id));
+                self.answer(request.seat, refusal.frame(&request.editor_id));
             }
         }
         if self.turn.take().is_some() {
@@ -150,7 +160,7 @@ impl Session {
         let Some(turn) = self.turn.take() else { return };
         self.turn_ended();
         if let Some(request) = self.requests.complete(turn.number) {
-            self.say_editor(acp::result(&request.editor_id, acp::CANCELLED_TURN));
+            self.answer(request.seat, acp::result(&request.editor_id, acp::CANCELLED_TURN));
         }
     }
 
@@ -158,12 +168,7 @@ impl Session {
     /// back from the editor.
     pub(super) fn answer_asks(&mut self, which: impl Fn(&Ask) -> bool) {
         for ask in self.withdraw(which) {
-            let answer = match ask.method {
-                Method::RequestPermission => acp::result(&ask.agent_id, acp::CANCELLED_PERMISSION),
-                Method::ElicitationCreate => acp::result(&ask.agent_id, acp::CANCELLED_ELICITATION),
-                _ => Refusal::new(code::CANCELLED, NOBODY).frame(&ask.agent_id),
-            };
-            self.say_agent(answer, Class::Stop);
+            self.say_agent(unanswered(&ask.agent_id, ask.method), Class::Stop);
         }
     }
 
@@ -171,12 +176,14 @@ impl Session {
     pub(super) fn withdraw(&mut self, which: impl Fn(&Ask) -> bool) -> Vec<Ask> {
         let mut taken = Vec::new();
         while let Some((number, _)) = self.asks.find(&which) {
-            taken.extend(self.asks.complete(number));
-            self.say_editor(acp::call(
-                None,
-                "$/cancel_request",
-                &json!({ "requestId": self.editor_id(number) }),
-            ));
+            let Some(ask) = self.asks.complete(number) else { break };
+            if ask.frame.is_some() {
+                self.decided(number, None);
+            } else {
+                let params = json!({ "requestId": self.editor_id(number) });
+                self.say_editor(acp::call(None, "$/cancel_request", &params));
+            }
+            taken.push(ask);
         }
         taken
     }

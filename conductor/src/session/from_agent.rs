@@ -6,6 +6,8 @@ use tokio::time::Instant;
 
 use super::{
     Ask, EARLY_BYTES, MAX_IN_FLIGHT, Opening, Packet, Purpose, Request, Session, WITHDRAW_GRACE, Way,
+    adapt::{put_update, takes, withheld},
+    ending::unanswered,
     past::HISTORY,
 };
 use crate::{
@@ -32,7 +34,7 @@ impl Session {
             // Most frames are updates: nothing but a copy with our own id.
             if peek.method == Method::SessionUpdate && peek.kind == Kind::Notification {
                 if self.passes(bytes, peek) {
-                    self.put_update(&mut out, bytes, peek);
+                    put_update(&self.link.capabilities, &self.name, &mut out, bytes, peek);
                     count += 1;
                 }
                 continue;
@@ -60,30 +62,8 @@ impl Session {
         }
     }
 
-    /// Copies an update with our own id, and without what the editor does not
-    /// know.
-    pub(super) fn put_update(&self, out: &mut BytesMut, bytes: &[u8], peek: &Peek) {
-        if peek.update.of(bytes) == b"\"config_option_update\""
-            && let Some(withheld) = self.withheld(bytes, peek.params).and_then(|b| Frame::parse(b).ok())
-        {
-            splice(out, withheld.bytes(), [(withheld.peek().session, &self.name)]);
-        } else {
-            splice(out, bytes, [(peek.session, &self.name)]);
-        }
-    }
-
-    /// Whether the editor takes updates of this kind.
-    pub(super) fn takes(&self, bytes: &[u8], peek: &Peek) -> bool {
-        let able = &self.link.capabilities;
-        match peek.update.of(bytes) {
-            b"\"notice\"" => able.notices,
-            b"\"compaction_update\"" | b"\"compaction_summary_chunk\"" => able.compaction,
-            _ => true,
-        }
-    }
-
     /// Whether an update is for this editor; also takes note of titles.
-    fn passes(&self, bytes: &[u8], peek: &Peek) -> bool {
+    fn passes(&mut self, bytes: &[u8], peek: &Peek) -> bool {
         match peek.update.of(bytes) {
             b"\"agent_message_chunk\"" | b"\"agent_thought_chunk\"" | b"\"tool_call_update\""
                 if self.way.is_none() && !self.is_replaying =>
@@ -97,11 +77,16 @@ impl Session {
                 }
                 true
             }
+            b"\"config_option_update\"" | b"\"current_mode_update\"" => {
+                let params: Option<Value> = serde_json::from_slice(peek.params.of(bytes)).ok();
+                self.take_options(params.map(|mut params| params["update"].take()));
+                true
+            }
             // The editor has the history, or gets it from our own record; some
             // agents replay it even to who resumes.
             kind => {
                 let may_replay = self.is_replaying || matches!(self.way, Some(Way::Resume | Way::Load));
-                !(may_replay && HISTORY.contains(&kind)) && self.takes(bytes, peek)
+                !(may_replay && HISTORY.contains(&kind)) && takes(&self.link.capabilities, bytes, peek)
             }
         }
     }
@@ -130,18 +115,29 @@ impl Session {
     }
 
     fn pass_as(&mut self, class: Class, frame: &Frame, id: (Span, &[u8]), edit: (Span, &[u8])) {
+        let frames = self.renamed(frame, id, edit);
+        self.relay_editor(Packet { frames, count: 1 }, class);
+    }
+
+    /// Passes an answer on to who has asked.
+    fn pass_answer(&mut self, request: &Request, frame: &Frame, class: Class, edit: (Span, &[u8])) {
+        let line = self.renamed(frame, (frame.peek().id, &request.editor_id), edit);
+        self.relay_answer(request.seat, line, class);
+    }
+
+    fn renamed(&self, frame: &Frame, id: (Span, &[u8]), edit: (Span, &[u8])) -> Bytes {
         let mut out = BytesMut::new();
         // An extension's answer may name anything by `sessionId`.
         let bound = self.binding.as_ref().map(|binding| &binding.name[..]);
         let session =
             Some(frame.peek().session).filter(|span| Some(frame.get(*span)) == bound).unwrap_or_default();
         splice(&mut out, frame.bytes(), [id, (session, &self.name), edit]);
-        self.relay_editor(Packet { frames: out.freeze(), count: 1 }, class);
+        out.freeze()
     }
 
     fn agent_answers(&mut self, frame: &Frame) {
-        let withheld =
-            self.withheld(frame.bytes(), frame.peek().outcome).and_then(|bytes| Frame::parse(bytes).ok());
+        let withheld = withheld(&self.link.capabilities, frame.bytes(), frame.peek().outcome)
+            .and_then(|bytes| Frame::parse(bytes).ok());
         let frame = withheld.as_ref().unwrap_or(frame);
         let peek = frame.peek();
         let request = WireId::parse(frame.get(peek.id)).and_then(|id| self.requests.complete(id.number));
@@ -159,18 +155,23 @@ impl Session {
                     self.handed_over();
                 }
                 match (cancelled, peek.stop_reason.is_some()) {
-                    (false, _) => self.pass(frame, peek.id, &request.editor_id, Span::default(), &[]),
+                    (false, _) => self.pass_answer(&request, frame, Class::Stream, Default::default()),
                     // Some agents say "end_turn" of a turn that was cancelled.
                     (true, true) => {
-                        let id = (peek.id, &request.editor_id[..]);
-                        self.pass_as(Class::Stop, frame, id, (peek.stop_reason, b"\"cancelled\""));
+                        let edit = (peek.stop_reason, &b"\"cancelled\""[..]);
+                        self.pass_answer(&request, frame, Class::Stop, edit);
                     }
                     // Others answer with an error.
-                    (true, false) => self.say_editor(acp::result(&request.editor_id, acp::CANCELLED_TURN)),
+                    (true, false) => {
+                        self.answer(request.seat, acp::result(&request.editor_id, acp::CANCELLED_TURN));
+                    }
                 }
                 self.next_turn();
             }
-            Purpose::Relay => self.pass(frame, peek.id, &request.editor_id, Span::default(), &[]),
+            Purpose::Relay => {
+                self.take_options(frame.decode(peek.outcome));
+                self.pass_answer(&request, frame, Class::Stream, Default::default());
+            }
             Purpose::Wish => self.wish_granted(frame),
             Purpose::Close => {}
         }
@@ -190,6 +191,7 @@ impl Session {
         if let Some(binding) = &mut self.binding {
             binding.name = frame.copy(peek.session);
         }
+        self.take_options(frame.decode(peek.outcome));
         match self.wishes(frame) {
             Ok(calls) => {
                 self.take_note_of_way(Way::New);
@@ -197,7 +199,7 @@ impl Session {
                 self.opened();
                 self.pass(frame, peek.id, &request.editor_id, Span::default(), &[]);
                 for (method, params) in calls {
-                    let id = self.number(Request { purpose: Purpose::Wish, editor_id: Bytes::new() });
+                    let id = self.number(Request::ours(Purpose::Wish));
                     self.say_agent(acp::call(Some(id.to_string()), method, &params), Class::Effect);
                 }
             }
@@ -261,6 +263,7 @@ impl Session {
             tracing::warn!(error = text, "the agent refused the model or mode it had offered");
             return;
         }
+        self.take_options(Some(result.clone()));
         let Some(options) = result.get("configOptions").filter(|options| options.is_array()) else { return };
         let update = json!({ "sessionUpdate": "config_option_update", "configOptions": options });
         let params = json!({ "sessionId": self.open.id.to_string(), "update": update });
@@ -290,11 +293,14 @@ impl Session {
             let params: Value = frame.decode(peek.params).unwrap_or_default();
             self.terminals.remove(params["terminalId"].as_str().unwrap_or_default());
         }
-        let rejects = match peek.method {
-            Method::RequestPermission => rejects(frame),
-            _ => Vec::new(),
+        let (kept, options) = match peek.method {
+            Method::RequestPermission => (Some(Bytes::copy_from_slice(frame.bytes())), options(frame)),
+            _ => (None, Vec::new()),
         };
-        let number = self.asks.register(Ask { agent_id, method: peek.method, withdrawn: None, rejects });
+        let method = peek.method;
+        let declined = Vec::new();
+        let number =
+            self.asks.register(Ask { agent_id, method, withdrawn: None, frame: kept, options, declined });
         self.outgoing.push((self.index, self.editor_id(number)));
         let id = self.editor_id(number).to_string();
         let (span, with) = match &scope {
@@ -316,6 +322,10 @@ impl Session {
         if self.asks.len() >= MAX_IN_FLIGHT {
             let text = format!("{MAX_IN_FLIGHT} requests of this session are in flight already");
             return Some(Refusal::new(code::LIMIT, text).frame(id));
+        }
+        // Only the lead can do more than answer a permission request.
+        if !self.seats.is_led && (peek.method != Method::RequestPermission || self.has_nobody()) {
+            return Some(unanswered(id, peek.method));
         }
         let able = match peek.method {
             Method::FsRead => able.fs_read,
@@ -371,6 +381,7 @@ impl Session {
         if let Some(ask) = self.asks.get_mut(number) {
             ask.withdrawn.get_or_insert(Instant::now() + WITHDRAW_GRACE);
         }
+        self.seats.withdraw(number, None, None);
         let editor_id = self.editor_id(number).to_string();
         self.pass(frame, Span::default(), &[], frame.peek().request_id, editor_id.as_bytes());
     }
@@ -382,12 +393,13 @@ impl Session {
     }
 }
 
-/// The options of a permission request that allow nothing.
-fn rejects(frame: &Frame) -> Vec<String> {
+/// The options of a permission request, and whether each allows something.
+fn options(frame: &Frame) -> Vec<(String, bool)> {
     let params: Value = frame.decode(frame.peek().params).unwrap_or_default();
     let options = params["options"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let rejecting = options.iter().filter(|option| {
-        option["kind"].as_str().is_some_and(|kind| kind == "reject_once" || kind == "reject_always")
-    });
-    rejecting.filter_map(|option| option["optionId"].as_str().map(str::to_string)).collect()
+    let option = |option: &Value| {
+        let rejects = matches!(option["kind"].as_str(), Some("reject_once" | "reject_always"));
+        Some((option["optionId"].as_str()?.to_string(), !rejects))
+    };
+    options.iter().filter_map(option).collect()
 }

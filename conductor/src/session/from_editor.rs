@@ -1,10 +1,14 @@
 //! What an editor says to a session.
 
+use std::collections::VecDeque;
+
 use bytes::{Bytes, BytesMut};
 use tokio::time::Instant;
 
 use super::{
-    Ask, MAX_IN_FLIGHT, MAX_QUEUED_PROMPTS, Purpose, Recorded, Request, Session, Turn, past::with_text_first,
+    Ask, Asked, MAX_IN_FLIGHT, MAX_QUEUED_PROMPTS, Purpose, Recorded, Request, Session, Turn,
+    handle::{LEAD, Told},
+    past::with_text_first,
 };
 use crate::{
     acp::{self, Refusal, code},
@@ -16,93 +20,99 @@ use crate::{
 
 impl Session {
     #[allow(clippy::wrong_self_convention, reason = "named for where the frames come from")]
-    pub(super) fn from_editor(&mut self, frame: &Frame) {
+    pub(super) fn from_editor(&mut self, seat: u32, frame: &Frame) {
         let peek = frame.peek();
         match peek.kind {
-            Kind::Request => self.editor_asks(frame),
-            Kind::Result | Kind::Error => self.editor_answers(frame),
+            Kind::Request => self.editor_asks(seat, frame),
+            Kind::Result | Kind::Error => self.editor_answers(seat, frame),
             Kind::Notification => match peek.method {
-                Method::SessionCancel => self.cancel(frame),
-                Method::CancelRequest => self.cancel_request(frame.get(peek.request_id)),
-                _ if !self.is_ready() => self.keep_for_agent(frame),
-                _ => self.forward(frame, None, false),
+                Method::SessionCancel => self.cancel(seat, frame),
+                Method::CancelRequest => self.cancel_request(seat, frame.get(peek.request_id)),
+                _ if !self.is_ready() => self.keep_for_agent(seat, frame),
+                _ => self.forward(seat, frame, None, false),
             },
             Kind::Opaque => {}
         }
     }
 
-    fn editor_asks(&mut self, frame: &Frame) {
+    fn editor_asks(&mut self, seat: u32, frame: &Frame) {
         let peek = frame.peek();
         let id = frame.get(peek.id);
         // Asked first, so that nothing is begun which would have to be undone.
         if peek.method != Method::SessionClose
             && let Some(why) = self.journal.refusing()
         {
-            return self.refuse(frame, code::NOT_RECORDED, &*why);
+            return self.refuse(seat, frame, code::NOT_RECORDED, &*why);
         }
-        if self.requests.find(|request| request.editor_id == id).is_some()
-            || self.queued.iter().chain(&self.waiting).any(|queued| queued.get(queued.peek().id) == id)
+        if self.requests.find(|request| request.seat == seat && request.editor_id == id).is_some()
+            || self.queued.iter().chain(&self.waiting).any(|asked| asked.is(seat, id))
         {
             let text = format!("a request with the id {} is already in flight", frame::escape(id, 100));
-            return self.refuse(frame, code::INVALID_REQUEST, text);
+            return self.refuse(seat, frame, code::INVALID_REQUEST, text);
         }
         if peek.method == Method::SessionClose {
-            return self.close(frame);
+            return self.close(seat, frame);
         }
         if !self.is_ready() {
-            return self.wait_for_agent(frame);
+            return self.wait_for_agent(seat, frame);
         }
         if self.requests.len() >= MAX_IN_FLIGHT {
             let text = format!("{MAX_IN_FLIGHT} requests of this session are in flight already");
-            return self.refuse(frame, code::LIMIT, text);
+            return self.refuse(seat, frame, code::LIMIT, text);
         }
         if peek.method == Method::SessionPrompt
             && let Some(refusal) = self.unfit(frame)
         {
-            return self.say_editor(refusal.frame(id));
+            return self.answer(seat, refusal.frame(id));
         }
         match peek.method {
             Method::SessionPrompt if self.turn.is_some() => {
                 if self.queued.len() >= MAX_QUEUED_PROMPTS {
                     let text =
                         format!("{MAX_QUEUED_PROMPTS} prompts are waiting for the running turn already");
-                    return self.refuse(frame, code::LIMIT, text);
+                    return self.refuse(seat, frame, code::LIMIT, text);
                 }
                 // It is recorded when it goes on, with the id it then has.
                 self.deferred = true;
-                self.queued.push_back(frame.clone());
+                let asked = self.asked(seat, frame);
+                self.queued.push_back(asked);
             }
-            Method::SessionPrompt => self.begin_turn(frame, false),
-            _ => self.forward(frame, Some(Purpose::Relay), false),
+            Method::SessionPrompt => self.begin_turn(seat, frame, false),
+            _ => self.forward(seat, frame, Some(Purpose::Relay), false),
         }
     }
 
-    fn begin_turn(&mut self, frame: &Frame, late: bool) {
-        self.forward(frame, Some(Purpose::Prompt), late);
+    fn begin_turn(&mut self, seat: u32, frame: &Frame, late: bool) {
+        self.forward(seat, frame, Some(Purpose::Prompt), late);
         let number =
             self.requests.find(|request| request.purpose == Purpose::Prompt).map(|(number, _)| number);
         self.is_replaying = false;
         let from_seq = self.recorder.last_seq();
         self.turn = number.map(|number| Turn { number, from_seq, cancelled: None });
+        (self.heard, self.is_stalled) = (Instant::now(), false);
         self.router.turn_begun(self.open.id);
     }
 
     /// After a turn's end: the next prompt, if one waits.
     pub(super) fn next_turn(&mut self) {
         if self.turn.is_none()
-            && let Some(frame) = self.queued.pop_front()
+            && let Some(asked) = self.queued.pop_front()
         {
-            self.begin_turn(&frame, true);
+            self.begin_turn(asked.seat, &asked.frame, true);
         }
     }
 
     /// Passes a request or notification on to the agent; a late one waited
     /// and is recorded only now.
-    fn forward(&mut self, frame: &Frame, purpose: Option<Purpose>, late: bool) {
+    fn forward(&mut self, seat: u32, frame: &Frame, purpose: Option<Purpose>, late: bool) {
         let peek = frame.peek();
-        let id = purpose.map(|purpose| self.number(Request { purpose, editor_id: frame.copy(peek.id) }));
+        let id =
+            purpose.map(|purpose| self.number(Request { purpose, seat, editor_id: frame.copy(peek.id) }));
+        if let (Some(id), Some(Purpose::Prompt)) = (id, purpose) {
+            self.seats.tell(seat, Told::Own { outgoing: id.value() });
+        }
         match id.map(WireId::value) {
-            id if late => self.entries.push(Recorded::Late(frame.clone(), id)),
+            id if late => self.entries.push(Recorded::Late(seat, frame.clone(), id)),
             Some(id) => self.outgoing.push((0, id)),
             None => {}
         }
@@ -133,11 +143,30 @@ impl Session {
         self.relay_agent(out.freeze(), class);
     }
 
-    fn editor_answers(&mut self, frame: &Frame) {
-        let peek = frame.peek();
-        let ask = WireId::parse(frame.get(peek.id)).and_then(|id| self.asks.complete(id.number));
+    fn editor_answers(&mut self, seat: u32, frame: &Frame) {
+        let Some(number) = WireId::parse(frame.get(frame.peek().id)).map(|id| id.number) else { return };
         // An answer to something that was decided or withdrawn meanwhile.
-        let Some(ask) = ask else { return };
+        let Some(ask) = self.asks.get_mut(number) else { return };
+        let is_permission = ask.frame.is_some();
+        if seat != LEAD && !is_permission {
+            return;
+        }
+        // Where several are asked, one that does not choose leaves it to the
+        // others.
+        if is_permission && ask.chosen(frame).is_none() && self.declines(number, seat) {
+            return;
+        }
+        if is_permission {
+            self.decided(number, Some(seat));
+        }
+        self.take_answer(number, frame);
+    }
+
+    /// Passes the answer to a request of the agent on.
+    pub(super) fn take_answer(&mut self, number: u32, frame: &Frame) {
+        let peek = frame.peek();
+        let Some(ask) = self.asks.complete(number) else { return };
+        self.heard = Instant::now();
         let class = ask.weight(frame);
         let Ask { agent_id, method, .. } = ask;
         if method == Method::TerminalCreate && peek.kind == Kind::Result {
@@ -151,25 +180,26 @@ impl Session {
     }
 
     /// `session/cancel`: the running turn and the queued prompts end.
-    fn cancel(&mut self, frame: &Frame) {
-        self.cancel_with(|session| session.forward(frame, None, false));
+    fn cancel(&mut self, seat: u32, frame: &Frame) {
+        self.cancel_with(Some(seat), |session| session.forward(seat, frame, None, false));
     }
 
-    /// The same, but nobody asked: the editor is away.
+    /// The same, but nobody asked: the editor is away, or the agent is stuck.
     pub(super) fn cancel_unasked(&mut self) {
-        self.cancel_with(|session| session.tell_agent("session/cancel"));
+        self.cancel_with(None, |session| session.tell_agent("session/cancel"));
     }
 
-    fn cancel_with(&mut self, tell: impl FnOnce(&mut Self)) {
-        self.cancel_queued();
-        self.cancel_waiting();
+    fn cancel_with(&mut self, seat: Option<u32>, tell: impl FnOnce(&mut Self)) {
+        self.cancel_queued(seat);
+        self.cancel_waiting(seat);
         // Without a turn there is nothing to cancel, and some agents would
         // keep the word for the next one.
         let Some(turn) = self.turn.as_mut().filter(|turn| turn.cancelled.is_none()) else { return };
         turn.cancelled = Some(Instant::now() + self.open.cancel_grace);
         let number = turn.number;
         if self.take_back(number) {
-            return self.end_turn_cancelled();
+            self.end_turn_cancelled();
+            return self.next_turn();
         }
         tell(self);
         // A permission that has not gone out yet must not follow the cancel.
@@ -181,29 +211,30 @@ impl Session {
     }
 
     /// `$/cancel_request`: one request of the editor, named by its own id.
-    fn cancel_request(&mut self, editor_id: &[u8]) {
-        if let Some(at) = self.queued.iter().position(|queued| queued.get(queued.peek().id) == editor_id) {
+    fn cancel_request(&mut self, seat: u32, editor_id: &[u8]) {
+        if let Some(at) = self.queued.iter().position(|asked| asked.is(seat, editor_id)) {
             if let Some(queued) = self.queued.remove(at) {
                 self.answer_queued(queued, |id| acp::result(id, acp::CANCELLED_TURN));
             }
             return;
         }
-        if let Some(at) = self.waiting.iter().position(|frame| frame.get(frame.peek().id) == editor_id) {
-            if let Some(frame) = self.waiting.remove(at) {
-                let is_prompt = frame.peek().method == Method::SessionPrompt;
+        if let Some(at) = self.waiting.iter().position(|asked| asked.is(seat, editor_id)) {
+            if let Some(asked) = self.waiting.remove(at) {
+                let is_prompt = asked.frame.peek().method == Method::SessionPrompt;
                 let refusal = Refusal::new(code::CANCELLED, "cancelled before the agent was ready");
-                self.answer_queued(frame, |id| match is_prompt {
+                self.answer_queued(asked, |id| match is_prompt {
                     true => acp::result(id, acp::CANCELLED_TURN),
                     false => refusal.frame(id),
                 });
             }
             return;
         }
-        if !self.is_asked && self.open.request.get(self.open.request.peek().id) == editor_id {
+        if seat == LEAD && !self.is_asked && self.open.request.get(self.open.request.peek().id) == editor_id {
             let text = "cancelled before the agent was ready";
             return self.refuse_opening(&Refusal::new(code::CANCELLED, text));
         }
-        let found = self.requests.find(|request| request.editor_id == editor_id).map(|(number, _)| number);
+        let is_it = |request: &Request| request.seat == seat && request.editor_id == editor_id;
+        let found = self.requests.find(is_it).map(|(number, _)| number);
         // The connection records it; here it counts only if it is for us.
         self.deferred = true;
         if let (Some(number), Some(slot)) = (found, self.binding.as_ref().map(|binding| binding.slot)) {
@@ -228,13 +259,23 @@ impl Session {
         let refusal = Refusal::new(code::CANCELLED, "cancelled as asked");
         match request.purpose {
             Purpose::Open => self.answer_opening(&refusal),
-            _ => self.say_editor(refusal.frame(&request.editor_id)),
+            _ => self.answer(request.seat, refusal.frame(&request.editor_id)),
         }
     }
 
     /// `session/close` is ours to answer, once the agent has been told and its
-    /// place is free.
-    fn close(&mut self, frame: &Frame) {
+    /// place is free. Where others have the session open, only this seat is
+    /// given up.
+    fn close(&mut self, seat: u32, frame: &Frame) {
+        if seat != LEAD {
+            self.answer(seat, acp::result(frame.get(frame.peek().id), b"{}"));
+            return self.seats.unseat(seat);
+        }
+        if self.seats.has_others() {
+            self.answer(seat, acp::result(frame.get(frame.peek().id), b"{}"));
+            self.seats.is_lead_leaving = true;
+            return;
+        }
         self.answer_rest();
         self.closing = Some(frame.copy(frame.peek().id));
         self.closed = true;
@@ -242,18 +283,20 @@ impl Session {
         self.ended = true;
     }
 
-    /// Answers every prompt that waits: its turn will not come.
-    pub(super) fn cancel_queued(&mut self) {
-        for queued in std::mem::take(&mut self.queued) {
-            self.answer_queued(queued, |id| acp::result(id, acp::CANCELLED_TURN));
+    /// Answers every prompt that waits, of one seat or of all: its turn will not
+    /// come.
+    pub(super) fn cancel_queued(&mut self, seat: Option<u32>) {
+        for asked in take_from(&mut self.queued, |asked| seat.is_none_or(|seat| asked.seat == seat)) {
+            self.answer_queued(asked, |id| acp::result(id, acp::CANCELLED_TURN));
         }
     }
 
-    /// Answers a prompt that has waited and is not passed on.
-    pub(super) fn answer_queued(&mut self, queued: Frame, answer: impl Fn(&[u8]) -> Bytes) {
-        let line = answer(queued.get(queued.peek().id));
-        self.entries.push(Recorded::Late(queued, None));
-        self.say_editor(line);
+    /// Answers a request that has waited and is not passed on.
+    pub(super) fn answer_queued(&mut self, asked: Asked, answer: impl Fn(&[u8]) -> Bytes) {
+        let Asked { seat, frame, .. } = asked;
+        let line = answer(frame.get(frame.peek().id));
+        self.entries.push(Recorded::Late(seat, frame, None));
+        self.answer(seat, line);
     }
 
     fn agent_name(&self) -> Bytes {
@@ -267,6 +310,20 @@ impl Session {
     }
 }
 
+/// The option that an answer to a permission request names.
+fn selected(answer: &Frame) -> Option<String> {
+    let result: serde_json::Value = answer.decode(answer.peek().outcome)?;
+    let outcome = &result["outcome"];
+    (outcome["outcome"] == "selected").then(|| outcome["optionId"].as_str().unwrap_or_default().to_string())
+}
+
+/// Takes out what fits; the order stays.
+pub(super) fn take_from(all: &mut VecDeque<Asked>, fits: impl Fn(&Asked) -> bool) -> VecDeque<Asked> {
+    let (taken, rest) = std::mem::take(all).into_iter().partition(fits);
+    *all = rest;
+    taken
+}
+
 impl Ask {
     /// What the editor's answer weighs: to allow something is an effect, to
     /// refuse it stops something.
@@ -274,12 +331,15 @@ impl Ask {
         if self.method != Method::RequestPermission {
             return Class::Stream;
         }
-        let result: Option<serde_json::Value> = answer.decode(answer.peek().outcome);
-        let outcome = result.as_ref().map(|result| &result["outcome"]);
-        let chosen = outcome.filter(|outcome| outcome["outcome"] == "selected");
-        match chosen.map(|chosen| chosen["optionId"].as_str().unwrap_or_default()) {
-            Some(chosen) if !self.rejects.iter().any(|reject| reject == chosen) => Class::Effect,
-            _ => Class::Stop,
+        match selected(answer) {
+            Some(chosen) if self.options.iter().any(|(id, allows)| *id == chosen && !allows) => Class::Stop,
+            Some(_) => Class::Effect,
+            None => Class::Stop,
         }
+    }
+
+    /// The offered option that an answer chooses.
+    fn chosen(&self, answer: &Frame) -> Option<String> {
+        selected(answer).filter(|chosen| self.offers(chosen))
     }
 }

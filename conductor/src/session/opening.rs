@@ -7,7 +7,7 @@ use std::{path::Path, time::SystemTime};
 use bytes::{Bytes, BytesMut};
 use serde_json::json;
 
-use super::{Binding, Input, Opening, Purpose, Request, Session, SessionEvent, Way};
+use super::{Binding, Input, LEAD, Opening, Purpose, Request, Session, SessionEvent, Way};
 use crate::{
     acp::Refusal,
     frame::splice,
@@ -27,7 +27,7 @@ impl Session {
         let servers = if mcp == b"null" { peek.mcp_servers } else { Default::default() };
         let name = binding.name.clone();
         let editor_id = request.copy(peek.id);
-        let id = self.number(Request { purpose: Purpose::Open, editor_id });
+        let id = self.number(Request { purpose: Purpose::Open, seat: LEAD, editor_id });
         self.outgoing.push((0, id.value()));
         let mut out = BytesMut::new();
         splice(
@@ -37,7 +37,7 @@ impl Session {
         );
         self.relay_agent(out.freeze(), Class::Effect);
         self.is_asked = true;
-        self.commit(Input::Frame(&request));
+        self.commit(Input::Frame(LEAD, &request));
     }
 
     /// Answers the opening request, which nobody else has answered.
@@ -45,7 +45,7 @@ impl Session {
         let request = self.open.request.clone();
         self.answer_opening(refusal);
         let is_asked = std::mem::replace(&mut self.is_asked, true);
-        self.commit(if is_asked { Input::Nothing } else { Input::Frame(&request) });
+        self.commit(if is_asked { Input::Nothing } else { Input::Frame(LEAD, &request) });
     }
 
     pub(super) fn answer_opening(&mut self, refusal: &Refusal) {
@@ -59,11 +59,11 @@ impl Session {
     /// table.
     pub(super) fn opened(&mut self) {
         self.is_open = true;
-        let (id, close) = (self.open.id, self.open.close.clone());
+        let id = self.open.id;
         if matches!(self.open.opening, Opening::New) {
             let now = SystemTime::now();
             let row = Row {
-                owner: self.open.caller.user.clone(),
+                owner: self.open.owner.clone(),
                 agent: self.open.key.agent.clone(),
                 cwd: self.open.cwd.clone(),
                 agent_session: self.agent_session.clone(),
@@ -74,13 +74,14 @@ impl Session {
                 is_deleted: false,
                 seq: 0,
             };
-            self.router.opened(id, row, close);
+            self.router.opened(id, row, self.handle.clone());
         } else {
-            self.router.reopened(id, close, self.first_seq - 1);
+            self.router.reopened(id, self.first_seq - 1);
         }
         // The connection takes its events before anything else, so there is
         // room; should there be none, only its bookkeeping is late.
         self.link.events.try_send(SessionEvent::Opened(self.link.slot)).ok();
+        self.seat_waiting();
     }
 
     /// The first words of the session's record.

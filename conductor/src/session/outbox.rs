@@ -8,13 +8,17 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use serde_json::{Value, json};
 use tokio::{sync::oneshot, time::Instant};
 use tracing::warn;
 
-use super::{Packet, Purpose, Session};
+use super::{
+    Packet, Purpose, Session,
+    handle::{LEAD, Told},
+};
 use crate::{
     acp::{self, Refusal, code},
-    frame::{Frame, Kind, Run},
+    frame::{Frame, Kind, Method, Run},
     journal::{Class, Ticket},
     pending::WireId,
     queue,
@@ -25,7 +29,8 @@ use crate::{
 #[derive(Clone, Copy)]
 pub(super) enum Input<'a> {
     Run(&'a Run),
-    Frame(&'a Frame),
+    /// Said from this seat.
+    Frame(u32, &'a Frame),
     /// A deadline, an end, an answer of this host.
     Nothing,
 }
@@ -35,14 +40,24 @@ pub(super) enum Input<'a> {
 pub(super) enum Entry {
     /// Our own words.
     Said(Destination, Bytes),
-    /// An editor's frame that waited.
-    Late(Frame, Option<u64>),
+    /// An editor's frame that waited, and from which seat it came.
+    Late(u32, Frame, Option<u64>),
 }
 
-/// On its way to the agent or the editor.
+/// Whom something is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum To {
+    Agent,
+    /// The editor that leads the session.
+    Lead,
+    /// Someone who has a seat beside it.
+    Seat(u32),
+}
+
+/// On its way to someone.
 #[derive(Debug)]
 pub(super) struct Outgoing {
-    to: Destination,
+    to: To,
     packet: Packet,
     class: Class,
 }
@@ -60,12 +75,29 @@ pub(super) struct Waiting {
 impl Session {
     /// Passes a frame of the editor on.
     pub(super) fn relay_agent(&mut self, line: Bytes, class: Class) {
-        self.stage(Destination::Agent, Packet { frames: line, count: 1 }, class);
+        self.stage(To::Agent, Packet { frames: line, count: 1 }, class);
     }
 
-    /// Passes frames of the agent on.
+    /// Passes frames of the agent on. Who has a seat reads them in the record.
     pub(super) fn relay_editor(&mut self, packet: Packet, class: Class) {
-        self.stage(Destination::Editor, packet, class);
+        self.stage(To::Lead, packet, class);
+    }
+
+    /// Passes an answer of the agent on to who has asked.
+    pub(super) fn relay_answer(&mut self, seat: u32, line: Bytes, class: Class) {
+        let to = if seat == LEAD { To::Lead } else { To::Seat(seat) };
+        self.stage(to, Packet { frames: line, count: 1 }, class);
+    }
+
+    /// Answers a request from a seat.
+    pub(super) fn answer(&mut self, seat: u32, line: Bytes) {
+        self.entries.push(Entry::Said(Destination::Editor, line.clone()));
+        self.relay_answer(seat, line, Class::Stop);
+    }
+
+    /// Shows the lead something that is on record already.
+    pub(super) fn show_lead(&mut self, frames: Bytes, count: u32) {
+        self.stage(To::Lead, Packet { frames, count }, Class::Stream);
     }
 
     /// Says something to the agent.
@@ -92,7 +124,22 @@ impl Session {
         self.relay_editor(Packet { frames: line, count: 1 }, Class::Stream);
     }
 
-    fn stage(&mut self, to: Destination, packet: Packet, class: Class) {
+    /// Tells everyone something that is no part of the conversation, if anybody
+    /// is there who takes such news.
+    pub(super) fn say_notice(&mut self, update: &Value) {
+        let to_lead = self.seats.is_led && self.link.capabilities.notices;
+        if !to_lead && !self.seats.has_others() {
+            return;
+        }
+        let params = json!({ "sessionId": self.open.id.to_string(), "update": update });
+        let line = acp::call(None, "session/update", &params);
+        self.entries.push(Entry::Said(Destination::Editor, line.clone()));
+        if to_lead {
+            self.relay_editor(Packet { frames: line, count: 1 }, Class::Stream);
+        }
+    }
+
+    fn stage(&mut self, to: To, packet: Packet, class: Class) {
         self.class = self.class.max(class);
         self.staged.push(Outgoing { to, packet, class });
     }
@@ -104,23 +151,32 @@ impl Session {
             Input::Run(run) => {
                 self.recorder.run(Origin::Agent, Destination::Editor, &self.outgoing, run);
             }
-            Input::Frame(frame) if !self.deferred => {
+            Input::Frame(seat, frame) if !self.deferred => {
                 let id = self.outgoing.first().map(|(_, id)| *id);
-                self.recorder.frame(Origin::Editor, Destination::Agent, id, frame.bytes());
+                self.record_editor(seat, frame, id);
             }
-            Input::Frame(_) | Input::Nothing => {}
+            Input::Frame(..) | Input::Nothing => {}
         }
         self.outgoing.clear();
         self.deferred = false;
         for entry in std::mem::take(&mut self.entries) {
             match entry {
                 Entry::Said(to, line) => self.recorder.frame(Origin::Conductor, to, None, &line),
-                Entry::Late(frame, id) => {
-                    self.recorder.frame(Origin::Editor, Destination::Agent, id, frame.bytes());
-                }
+                Entry::Late(seat, frame, id) => self.record_editor(seat, &frame, id),
             }
         }
+        if self.seats.has_withdrawn() {
+            self.tell_withdrawn();
+        }
         self.write();
+    }
+
+    fn record_editor(&mut self, seat: u32, frame: &Frame, id: Option<u64>) {
+        self.note_speaker(seat);
+        self.recorder.frame(Origin::Editor, Destination::Agent, id, frame.bytes());
+        if seat != LEAD && id.is_some() && frame.peek().method == Method::SessionPrompt {
+            self.echo(frame, self.recorder.last_seq());
+        }
     }
 
     /// Writes what is pending and lets go what waited for that.
@@ -193,9 +249,12 @@ impl Session {
         let Outgoing { to, packet, class } = outgoing;
         let after = ticket.filter(|ticket| class == Class::Effect && !self.journal.is_released(*ticket));
         match to {
-            Destination::Agent => self.queue_agent(packet, after, class),
-            Destination::Editor => self.queue_editor(packet, after),
-            Destination::Record => {}
+            To::Agent => self.queue_agent(packet, after, class),
+            To::Lead => self.queue_editor(packet, after),
+            To::Seat(seat) => {
+                let after = self.recorder.last_seq();
+                self.seats.tell(seat, Told::Answer { after, line: packet.frames });
+            }
         }
     }
 
@@ -217,10 +276,13 @@ impl Session {
     }
 
     fn queue_editor(&mut self, packet: Packet, after: Option<Ticket>) {
+        if !self.seats.is_led {
+            return;
+        }
         if after.is_none() && self.to_editor.is_empty() {
             match self.link.out.try_send(packet.frames.len(), packet) {
                 Ok(()) => {}
-                Err(queue::NotSent::Closed(_)) => self.ended = true,
+                Err(queue::NotSent::Closed(_)) => self.seats.is_lead_leaving = true,
                 Err(queue::NotSent::Full(packet)) => {
                     self.stalled_since = Some(Instant::now());
                     self.to_editor.push_back(Waiting { packet, after });
@@ -238,7 +300,7 @@ impl Session {
         if let Err(why) = released
             && let Some(front) = self.to_agent.pop_front()
         {
-            self.effect_refused(Destination::Agent, &front.packet, &why);
+            self.effect_refused(To::Agent, &front.packet, &why);
             self.commit(Input::Nothing);
         }
     }
@@ -252,19 +314,19 @@ impl Session {
         if let Err(why) = released
             && let Some(front) = self.to_editor.pop_front()
         {
-            self.effect_refused(Destination::Editor, &front.packet, &why);
+            self.effect_refused(To::Lead, &front.packet, &why);
             self.commit(Input::Nothing);
         }
     }
 
     /// An effect that cannot be recorded does not happen: whoever asked for it
     /// is told why.
-    fn effect_refused(&mut self, to: Destination, packet: &Packet, why: &str) {
+    fn effect_refused(&mut self, to: To, packet: &Packet, why: &str) {
         let Some(frame) = only_frame(packet) else { return };
         let peek = frame.peek();
         let refusal = Refusal::new(code::NOT_RECORDED, why);
         let number = WireId::parse(frame.get(peek.id)).map(|id| id.number);
-        if to == Destination::Editor {
+        if to != To::Agent {
             if let Some(ask) = number.and_then(|number| self.asks.complete(number)) {
                 self.say_agent(refusal.frame(&ask.agent_id), Class::Stop);
             }
@@ -281,10 +343,10 @@ impl Session {
                 if self.turn.take().is_some() {
                     self.turn_ended();
                 }
-                self.say_editor(refusal.frame(&request.editor_id));
+                self.answer(request.seat, refusal.frame(&request.editor_id));
                 self.next_turn();
             }
-            Purpose::Relay => self.say_editor(refusal.frame(&request.editor_id)),
+            Purpose::Relay => self.answer(request.seat, refusal.frame(&request.editor_id)),
             Purpose::Rebind => self.not_bound(&refusal),
             Purpose::Wish | Purpose::Close => warn!(why, "a request of ours was not sent"),
         }

@@ -12,7 +12,10 @@ use serde_json::{Value, json, value::RawValue};
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::{Input, Packet, Session};
+use super::{
+    Input, Packet, Session,
+    adapt::{put_update, takes},
+};
 use crate::{
     acp::{Refusal, code},
     frame::{self, Frame, Kind, Method, Peek, Run},
@@ -37,7 +40,7 @@ const MOST_TOOLS: usize = 1024;
 
 /// A session's record, read from the front.
 #[derive(Debug, Default)]
-struct Past {
+pub(super) struct Past {
     /// The id of a request of ours whose replay the editor has not seen, and
     /// whether that may come after its answer.
     swallowing: Option<(Vec<u8>, bool)>,
@@ -49,7 +52,7 @@ struct Past {
 }
 
 /// What one recorded frame says to an editor.
-enum Told {
+pub(super) enum Told {
     Nothing,
     Update(Peek),
     Prompt(Peek),
@@ -77,7 +80,7 @@ struct PromptParams<'a> {
 }
 
 impl Past {
-    fn hear(&mut self, frame: &history::Frame) -> Told {
+    pub(super) fn hear(&mut self, frame: &history::Frame) -> Told {
         let Ok(peek) = frame::peek(&frame.raw) else { return Told::Nothing };
         let (origin, to) = (frame.origin.as_str(), frame.destination.as_str());
         match (peek.kind, peek.method) {
@@ -142,8 +145,18 @@ impl Past {
     }
 }
 
+/// A block of a prompt as an update. All blocks of a prompt are one message,
+/// and the same one whenever they are told.
+pub(super) fn user_message(session: Uuid, seq: u64, name: &[u8], content: &RawValue) -> String {
+    let id = Uuid::from_u128(session.as_u128() ^ u128::from(seq));
+    let (name, content) = (String::from_utf8_lossy(name), content.get());
+    format!(
+        r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":{name},"update":{{"sessionUpdate":"user_message_chunk","messageId":"{id}","content":{content}}}}}}}"#
+    )
+}
+
 /// The content blocks of a prompt, as they came.
-fn blocks<'a>(frame: &'a [u8], peek: &Peek) -> Vec<&'a RawValue> {
+pub(super) fn blocks<'a>(frame: &'a [u8], peek: &Peek) -> Vec<&'a RawValue> {
     let params = serde_json::from_slice::<PromptParams<'a>>(peek.params.of(frame));
     params.map(|params| params.prompt).unwrap_or_default()
 }
@@ -175,14 +188,8 @@ impl Session {
                         if let Some(telling) = &mut telling {
                             telling.prompt(&blocks);
                         }
-                        // All blocks of a prompt are one message, and the same
-                        // one whenever they are told.
-                        let id = Uuid::from_u128(self.open.id.as_u128() ^ u128::from(frame.seq));
                         for content in blocks {
-                            let update = format!(
-                                r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":"-","update":{{"sessionUpdate":"user_message_chunk","messageId":"{id}","content":{}}}}}}}"#,
-                                content.get()
-                            );
+                            let update = user_message(self.open.id, frame.seq, &self.name, content);
                             block.put_slice(update.as_bytes());
                             block.put_u8(b'\n');
                         }
@@ -209,8 +216,8 @@ impl Session {
         let mut out = BytesMut::with_capacity(PACKET);
         let mut count = 0;
         for (index, (bytes, peek)) in run.iter().enumerate() {
-            if self.takes(bytes, peek) {
-                self.put_update(&mut out, bytes, peek);
+            if takes(&self.link.capabilities, bytes, peek) {
+                put_update(&self.link.capabilities, &self.name, &mut out, bytes, peek);
                 count += 1;
             }
             if count > 0 && (out.len() >= PACKET || index + 1 == run.len()) {

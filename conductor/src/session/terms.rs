@@ -76,6 +76,8 @@ pub struct Open {
     pub request: Frame,
     /// Who asks.
     pub caller: Caller,
+    /// Whose session it is.
+    pub owner: String,
     /// By which connection.
     pub connection: Uuid,
     /// Which process it needs.
@@ -91,6 +93,14 @@ pub struct Open {
     pub wish: Wish,
     /// Ends it from outside.
     pub close: CancellationToken,
+    /// The service ends.
+    pub ending: CancellationToken,
+    /// Its turns go on when its editor leaves.
+    pub outlives_editor: bool,
+    /// It goes on even without a turn.
+    pub lingers: bool,
+    /// How long it does either with nobody there.
+    pub detached_ttl: Duration,
     /// How long a cancelled turn may take to end.
     pub cancel_grace: Duration,
     /// How long the editor may leave its frames unread.
@@ -98,6 +108,11 @@ pub struct Open {
     /// After so long without anything to do its process is released; zero for
     /// never.
     pub park_after: Duration,
+    /// A turn in which the agent shows no sign of work for so long is reported;
+    /// zero for never.
+    pub stall_timeout: Duration,
+    /// After twice that time it is cancelled.
+    pub cancels_stalled: bool,
     /// Most bytes of a hand-over.
     pub handover_bytes: usize,
     /// Its process may go on when it does not need it any more.

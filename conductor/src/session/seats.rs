@@ -1,0 +1,444 @@
+//! Who is at a session besides the editor that leads it: who sits down, who
+//! leaves, whom permission requests go to, and which prompts wait.
+
+use std::{collections::BTreeMap, time::SystemTime};
+
+use bytes::BytesMut;
+use serde_json::{Value, json};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
+
+use super::{
+    Input, Session, SessionEvent,
+    handle::{Answered, LEAD, QueuedPrompt, SeatRole, Seated, Told, Word},
+    past::{blocks, user_message},
+};
+use crate::{
+    acp,
+    frame::{Frame, Kind, Method, splice},
+    identity::Caller,
+    pending::WireId,
+    queue,
+    record::{Destination, Origin, note},
+};
+
+/// What may wait for a seat to hear of it; one that lets more pile up is let go
+/// and can come back.
+const TOLD: usize = 256;
+
+/// Answers that are remembered, to tell those who come late.
+const REMEMBERED: usize = 64;
+
+/// Characters of a waiting prompt that are shown.
+const SHOWN: usize = 200;
+
+/// Someone who has a seat.
+#[derive(Debug)]
+pub(super) struct Place {
+    caller: Caller,
+    role: SeatRole,
+    told: mpsc::Sender<Told>,
+}
+
+/// Everyone who has one, the lead aside.
+#[derive(Debug)]
+pub(super) struct Seats {
+    /// The editor that opened the session is still there.
+    pub(super) is_led: bool,
+    /// The lead is let go as soon as it has got everything.
+    pub(super) is_lead_leaving: bool,
+    /// Since when nobody is there.
+    pub(super) deserted: Option<Instant>,
+    others: BTreeMap<u32, Place>,
+    /// They come as soon as the session is open.
+    pub(super) waiting: Vec<Word>,
+    /// Who is to hear of which permission request that it needs no answer.
+    withdrawn: Vec<(u32, u32, Option<String>)>,
+    /// They have closed the session, and get their answer first.
+    pub(super) leaving: Vec<u32>,
+    /// Who has answered which permission request.
+    answered: Vec<(u32, Option<String>)>,
+}
+
+impl Seats {
+    pub(super) fn new() -> Self {
+        Self {
+            is_led: true,
+            is_lead_leaving: false,
+            deserted: None,
+            others: BTreeMap::new(),
+            waiting: Vec::new(),
+            withdrawn: Vec::new(),
+            leaving: Vec::new(),
+            answered: Vec::new(),
+        }
+    }
+
+    /// Whether nobody is there but the lead, if that.
+    pub(super) fn has_others(&self) -> bool {
+        !self.others.is_empty()
+    }
+
+    /// Those who may answer, the lead among them.
+    fn drivers(&self) -> impl Iterator<Item = u32> {
+        let others = self.others.iter().filter(|(_, place)| place.role == SeatRole::Driver);
+        self.is_led.then_some(LEAD).into_iter().chain(others.map(|(seat, _)| *seat))
+    }
+
+    /// Tells one of them something, if it is there.
+    pub(super) fn tell(&mut self, seat: u32, told: Told) {
+        if self.others.get(&seat).is_some_and(|place| place.told.try_send(told).is_err()) {
+            // It is gone, or so far behind that it has to begin again.
+            self.others.remove(&seat);
+        }
+    }
+
+    /// Those beside the lead need not answer a permission request any more.
+    pub(super) fn withdraw(&mut self, number: u32, by: Option<u32>, user: Option<&String>) {
+        let others = self.drivers().filter(|seat| *seat != LEAD && Some(*seat) != by);
+        let told: Vec<_> = others.map(|seat| (seat, number, user.cloned())).collect();
+        self.withdrawn.extend(told);
+    }
+
+    /// Whether somebody waits to hear that.
+    pub(super) fn has_withdrawn(&self) -> bool {
+        !self.withdrawn.is_empty()
+    }
+
+    /// Gives up a seat once everything that is under way to it is there.
+    pub(super) fn unseat(&mut self, seat: u32) {
+        self.leaving.push(seat);
+    }
+
+    /// Whether what a seat says counts.
+    pub(super) fn may_drive(&self, seat: u32) -> bool {
+        seat == LEAD || self.others.get(&seat).is_some_and(|place| place.role == SeatRole::Driver)
+    }
+}
+
+impl Session {
+    /// Hears what is said to the session.
+    pub(super) fn hear(&mut self, word: Word) {
+        match word {
+            Word::Frame(seat, frame) => self.hear_frame(seat, &frame),
+            Word::Sit { .. } if !self.is_open => self.seats.waiting.push(word),
+            Word::Sit { seat, caller, role, request, reply } => {
+                self.seat(seat, caller, role, request.as_ref(), reply);
+            }
+            Word::Answer { caller, request, option, reply } => {
+                reply.send(self.answer_by_name(&caller, request, option.as_deref())).ok();
+                self.commit(Input::Nothing);
+            }
+            Word::Queue(reply) => {
+                reply.send(self.waiting_prompts()).ok();
+            }
+            Word::Unqueue(entry, reply) => {
+                reply.send(self.unqueue(entry)).ok();
+                self.commit(Input::Nothing);
+            }
+            Word::Note(method, params) => {
+                self.recorder.note(method, &params);
+                self.commit(Input::Nothing);
+            }
+        }
+    }
+
+    fn hear_frame(&mut self, seat: u32, frame: &Frame) {
+        if !self.seats.may_drive(seat) {
+            // Its place is gone, or it only watches; the connection knows.
+            return;
+        }
+        let is_answer = matches!(frame.peek().kind, Kind::Result | Kind::Error);
+        let renumbered = if seat != LEAD && is_answer { renumbered(frame, self.link.slot) } else { None };
+        let frame = renumbered.as_ref().unwrap_or(frame);
+        self.from_editor(seat, frame);
+        self.commit(Input::Frame(seat, frame));
+        for seat in std::mem::take(&mut self.seats.leaving) {
+            self.unseated(seat);
+        }
+        self.idle_since = Instant::now();
+    }
+
+    /// Those who came before the session was open.
+    pub(super) fn seat_waiting(&mut self) {
+        for word in std::mem::take(&mut self.seats.waiting) {
+            self.hear(word);
+        }
+    }
+
+    fn seat(
+        &mut self,
+        seat: u32,
+        caller: Caller,
+        role: SeatRole,
+        request: Option<&Frame>,
+        reply: oneshot::Sender<Seated>,
+    ) {
+        let (tell, told) = mpsc::channel(TOLD);
+        let at_seq = self.recorder.last_seq();
+        let asks = self.asks.numbered().filter(|_| role == SeatRole::Driver);
+        let asks = asks.filter_map(|(number, ask)| Some((number, ask.frame.clone()?))).collect();
+        self.recorder.note(note::SEATED, &json!({ "user": caller.user, "as": role.name(), "seat": seat }));
+        self.seats.others.insert(seat, Place { caller, role, told: tell });
+        self.seats.deserted = None;
+        let options = self.options.clone();
+        if reply.send(Seated { at_seq, asks, options: options.clone(), told }).is_err() {
+            self.seats.others.remove(&seat);
+        }
+        match request {
+            Some(frame) => {
+                self.answer(seat, acp::result(frame.get(frame.peek().id), options.to_string().as_bytes()));
+                self.commit(Input::Frame(seat, frame));
+            }
+            None => self.commit(Input::Nothing),
+        }
+    }
+
+    /// Someone has left.
+    pub(super) async fn left(&mut self, seat: u32) {
+        if seat == LEAD {
+            if !self.seats.is_led {
+                return;
+            }
+            if !self.goes_on() {
+                self.ended = true;
+                return;
+            }
+            self.seats.is_led = false;
+            self.to_editor.clear();
+            self.stalled_since = None;
+            // Only the lead could have done these.
+            self.answer_asks(|ask| ask.method != Method::RequestPermission);
+            self.link.events.send(SessionEvent::Ended(self.link.slot)).await.ok();
+            // The connection ends once nobody can say anything to its editor.
+            self.link.out = queue::queue(1, 1).0;
+        }
+        self.unseated(seat);
+    }
+
+    /// A seat is free, and what depends on that is done.
+    fn unseated(&mut self, seat: u32) {
+        if let Some(place) = self.seats.others.remove(&seat) {
+            self.recorder.note(note::UNSEATED, &json!({ "user": place.caller.user, "seat": seat }));
+        }
+        // The others have said that they will not answer these. If nobody is
+        // left, only a session that waits for somebody keeps them.
+        let drivers: Vec<u32> = self.seats.drivers().collect();
+        if !drivers.is_empty() || !self.open.lingers {
+            self.answer_asks(|ask| drivers.iter().all(|seat| ask.declined.contains(seat)));
+        }
+        if !self.seats.is_led && !self.seats.has_others() {
+            self.seats.deserted = Some(Instant::now());
+        }
+        self.commit(Input::Nothing);
+    }
+
+    /// Whether the session has nobody and nothing left to go on for.
+    pub(super) fn is_over(&self) -> bool {
+        let Some(since) = self.seats.deserted else { return false };
+        !self.goes_on() || since + self.open.detached_ttl <= Instant::now()
+    }
+
+    /// Whether the session has a reason to go on without the lead.
+    fn goes_on(&self) -> bool {
+        let is_busy = self.turn.is_some() || !self.queued.is_empty() || !self.waiting.is_empty();
+        let outlives = is_busy && self.open.outlives_editor || self.open.lingers;
+        let is_wanted = self.seats.has_others() || outlives && !self.open.detached_ttl.is_zero();
+        self.is_open && is_wanted && !self.open.ending.is_cancelled()
+    }
+
+    /// Whether nobody can be asked for a permission, and nobody will come.
+    pub(super) fn has_nobody(&self) -> bool {
+        !self.open.lingers && self.seats.drivers().next().is_none()
+    }
+
+    /// Who a seat belongs to.
+    pub(super) fn user(&self, seat: u32) -> &str {
+        match self.seats.others.get(&seat) {
+            Some(place) => &place.caller.user,
+            None => &self.open.caller.user,
+        }
+    }
+
+    /// Notes who said the frame that is recorded next, if it was not the
+    /// session's owner.
+    pub(super) fn note_speaker(&mut self, seat: u32) {
+        let user = self.user(seat);
+        if user != self.open.owner {
+            let params = json!({ "user": user });
+            self.recorder.note(note::BY, &params);
+        }
+    }
+
+    /// A permission request was answered by someone: the others need not.
+    pub(super) fn decided(&mut self, number: u32, by: Option<u32>) {
+        let user = by.map(|seat| self.user(seat).to_string());
+        self.withdraw_from(number, by, user);
+    }
+
+    fn withdraw_from(&mut self, number: u32, by: Option<u32>, user: Option<String>) {
+        if self.seats.is_led && by != Some(LEAD) {
+            let id = self.editor_id(number);
+            let params = match &user {
+                Some(user) => json!({ "requestId": id, "_meta": { "conductor": { "answeredBy": user } } }),
+                None => json!({ "requestId": id }),
+            };
+            self.say_editor(acp::call(None, "$/cancel_request", &params));
+            if let Some(user) = user.as_ref().filter(|_| self.link.capabilities.notices) {
+                let text = format!("{user} has answered the request for permission.");
+                self.say_editor(acp::notice(&self.open.id.to_string(), "info", "Answered elsewhere", &text));
+            }
+        }
+        self.seats.withdraw(number, by, user.as_ref());
+        self.seats.answered.push((number, user));
+        if self.seats.answered.len() > REMEMBERED {
+            self.seats.answered.remove(0);
+        }
+    }
+
+    /// What has become of permission requests is told once that is on record.
+    pub(super) fn tell_withdrawn(&mut self) {
+        let after = self.recorder.last_seq();
+        for (seat, number, by) in std::mem::take(&mut self.seats.withdrawn) {
+            self.seats.tell(seat, Told::Withdrawn { after, number, by });
+        }
+    }
+
+    /// Someone would rather not answer a permission request. Whether anybody is
+    /// left who may.
+    pub(super) fn declines(&mut self, number: u32, seat: u32) -> bool {
+        let drivers: Vec<u32> = self.seats.drivers().collect();
+        let Some(ask) = self.asks.get_mut(number) else { return false };
+        ask.declined.push(seat);
+        drivers.iter().any(|seat| !ask.declined.contains(seat))
+    }
+
+    /// An answer that came without a seat.
+    fn answer_by_name(&mut self, caller: &Caller, request: u64, option: Option<&str>) -> Answered {
+        let Some(id) = WireId::parse(request.to_string().as_bytes()).filter(|id| id.slot == self.link.slot)
+        else {
+            return Answered::Unknown;
+        };
+        let Some(ask) = self.asks.get_mut(id.number).filter(|ask| ask.frame.is_some()) else {
+            let known = self.seats.answered.iter().rev().find(|(number, _)| *number == id.number);
+            return match known {
+                Some((_, by)) => Answered::TooLate { by: by.clone() },
+                None => Answered::Unknown,
+            };
+        };
+        let outcome = match option {
+            Some(option) if ask.offers(option) => json!({ "outcome": "selected", "optionId": option }),
+            Some(_) => return Answered::Unknown,
+            None => json!({ "outcome": "cancelled" }),
+        };
+        let line =
+            acp::result(request.to_string().as_bytes(), json!({ "outcome": outcome }).to_string().as_bytes());
+        let Ok(frame) = Frame::parse(line.slice(..line.len() - 1)) else { return Answered::Unknown };
+        if caller.user != self.open.owner {
+            self.recorder.note(note::BY, &json!({ "user": caller.user }));
+        }
+        self.recorder.frame(Origin::Editor, Destination::Agent, None, frame.bytes());
+        self.take_answer(id.number, &frame);
+        self.withdraw_from(id.number, None, Some(caller.user.clone()));
+        Answered::Taken
+    }
+
+    /// The prompts that wait for the agent or the turns before them.
+    fn waiting_prompts(&self) -> Vec<QueuedPrompt> {
+        let prompts = self.waiting.iter().filter(|asked| asked.frame.peek().method == Method::SessionPrompt);
+        let shown = prompts.chain(&self.queued).map(|asked| {
+            let blocks = blocks(asked.frame.bytes(), asked.frame.peek());
+            let texts = blocks.iter().filter_map(|block| {
+                serde_json::from_str::<Value>(block.get()).ok()?["text"].as_str().map(str::to_string)
+            });
+            QueuedPrompt {
+                entry: asked.entry,
+                user: self.user(asked.seat).to_string(),
+                text: texts.collect::<Vec<_>>().join(" ").chars().take(SHOWN).collect(),
+                since: asked.since,
+            }
+        });
+        shown.collect()
+    }
+
+    fn unqueue(&mut self, entry: u64) -> bool {
+        let in_queue = self.queued.iter().position(|asked| asked.entry == entry);
+        let found = match in_queue {
+            Some(at) => self.queued.remove(at),
+            None => {
+                let is_it = |asked: &Asked| {
+                    asked.entry == entry && asked.frame.peek().method == Method::SessionPrompt
+                };
+                self.waiting.iter().position(is_it).and_then(|at| self.waiting.remove(at))
+            }
+        };
+        match found {
+            Some(asked) => {
+                self.answer_queued(asked, |id| acp::result(id, acp::CANCELLED_TURN));
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// A request that has to wait.
+    pub(super) fn asked(&mut self, seat: u32, frame: &Frame) -> Asked {
+        self.next_entry += 1;
+        Asked { seat, frame: frame.clone(), entry: self.next_entry, since: SystemTime::now() }
+    }
+
+    /// Shows the lead what someone else has asked, as it will be replayed.
+    pub(super) fn echo(&mut self, frame: &Frame, seq: u64) {
+        if !self.seats.is_led {
+            return;
+        }
+        let mut out = Vec::new();
+        let mut count = 0;
+        for content in blocks(frame.bytes(), frame.peek()) {
+            out.extend_from_slice(user_message(self.open.id, seq, &self.name, content).as_bytes());
+            out.push(b'\n');
+            count += 1;
+        }
+        if count > 0 {
+            self.show_lead(out.into(), count);
+        }
+    }
+}
+
+/// An answer as the lead would have given it: each editor knows a permission
+/// request by an id of its own, the record by the lead's.
+fn renumbered(frame: &Frame, slot: u32) -> Option<Frame> {
+    let id = WireId { slot, ..WireId::parse(frame.get(frame.peek().id))? }.to_string();
+    let mut out = BytesMut::new();
+    splice(&mut out, frame.bytes(), [(frame.peek().id, id.as_bytes())]);
+    out.truncate(out.len() - 1);
+    Frame::parse(out.freeze()).ok()
+}
+
+/// A request that waits, and whose it is.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) seat: u32,
+    pub(super) frame: Frame,
+    entry: u64,
+    since: SystemTime,
+}
+
+impl Asked {
+    /// Whether it is what a seat asks with this id.
+    pub(super) fn is(&self, seat: u32, id: &[u8]) -> bool {
+        self.seat == seat && self.frame.get(self.frame.peek().id) == id
+    }
+}
+
+impl SeatRole {
+    /// Its name in the record.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Driver => "driver",
+            Self::Observer => "observer",
+        }
+    }
+}

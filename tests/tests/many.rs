@@ -1,0 +1,304 @@
+//! Several editors on one session (E3–E5): history, then live, without a gap;
+//! prompts that queue; permission requests that one of them answers; editors
+//! that leave while a turn runs; turns that stall.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
+
+use std::time::Duration;
+
+use conductor_tests::{
+    editor::{Editor, Line},
+    harness::{Service, assert_says, permission, poll_until, service},
+};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde_json::{Value, json};
+
+fn plain() -> Service {
+    service(&json!({})).set("agents.fake.warm", 0).start()
+}
+
+/// Opens a session that another editor has open.
+fn load(service: &Service, session: &str) -> Editor {
+    let mut editor = service.editor();
+    editor.call("session/load", &open_params(service, session));
+    editor
+}
+
+fn open_params(service: &Service, session: &str) -> Value {
+    json!({ "sessionId": session, "cwd": service.work(), "mcpServers": [] })
+}
+
+/// What an editor has been shown, in order and without the framing: the user's
+/// words, the agent's words.
+fn conversation(editor: &Editor) -> Vec<String> {
+    let told = |line: &Line| {
+        let update = &line.json["params"]["update"];
+        let text = update["content"]["text"].as_str()?;
+        match update["sessionUpdate"].as_str()? {
+            "user_message_chunk" => Some(format!("user: {text}")),
+            "agent_message_chunk" => Some(text.to_owned()),
+            _ => None,
+        }
+    };
+    editor.lines().iter().filter_map(told).collect()
+}
+
+fn wait_conversation(editor: &Editor, words: &[&str]) {
+    let is_there =
+        || conversation(editor).ends_with(&words.iter().map(ToString::to_string).collect::<Vec<_>>());
+    assert!(poll_until(Duration::from_secs(10), is_there), "{words:?}\n{}", editor.story());
+}
+
+/// Waits until an editor is told not to answer a request any more; by whom that
+/// was done.
+fn withdrawn(editor: &Editor, request: &Value) -> Value {
+    editor.wait_for("the request to be withdrawn", |line| {
+        let params = &line.json["params"];
+        (line.method() == "$/cancel_request" && params["requestId"] == request["id"])
+            .then(|| params["_meta"]["conductor"]["answeredBy"].clone())
+    })
+}
+
+fn choose(editor: &Editor, request: &Value, option: &str) {
+    editor.answer(request, &json!({ "outcome": { "outcome": "selected", "optionId": option } }));
+}
+
+/// The outcomes of permission requests that the agent has heard of.
+fn outcomes(service: &Service) -> Vec<Value> {
+    let received = service.received("fake");
+    let messages = received.iter().filter_map(|entry| entry.json());
+    let answers = messages.filter(|message| message.get("method").is_none());
+    answers.filter_map(|answer| Some(answer["result"].get("outcome")?.clone())).collect()
+}
+
+/// A turn that waits for a permission and then says something.
+fn gated(text: &str) -> Value {
+    json!([permission(), { "update": { "n": 1, "text": text } }])
+}
+
+#[test]
+fn e03_a_second_editor_gets_history_then_live_and_drives() {
+    let service = plain();
+    let (mut first, session) = service.session();
+    first.turn(&session, "one");
+    let mut second = load(&service, &session);
+    assert_eq!(conversation(&second), ["user: one", "echo: one"], "{}", second.story());
+
+    // What the first does, the second sees.
+    first.turn(&session, "two");
+    wait_conversation(&second, &["user: two", "echo: two"]);
+
+    // And the other way round; nobody sees their own words again.
+    assert_eq!(second.turn(&session, "three").last().unwrap(), "echo: three");
+    wait_conversation(&first, &["echo: two", "user: three", "echo: three"]);
+    wait_conversation(&second, &["user: two", "echo: two", "echo: three"]);
+    let ids = |editor: &Editor| {
+        let lines = editor.lines();
+        let id = |line: &Line| line.json["params"]["update"]["messageId"].as_str().map(str::to_owned);
+        lines
+            .iter()
+            .filter(|line| line.text().contains("user_message_chunk"))
+            .filter_map(id)
+            .collect::<Vec<_>>()
+    };
+    // A third gets all of it, the same as it was told live.
+    let third = load(&service, &session);
+    let all = ["user: one", "echo: one", "user: two", "echo: two", "user: three", "echo: three"];
+    assert_eq!(conversation(&third), all, "{}", third.story());
+    assert_eq!(ids(&first).last(), ids(&third).last());
+}
+
+#[test]
+fn resuming_a_session_that_is_open_attaches_without_replay() {
+    let service = plain();
+    let (mut first, session) = service.session();
+    first.turn(&session, "one");
+    let mut second = service.editor();
+    second.call("session/resume", &open_params(&service, &session));
+    assert_eq!(conversation(&second), Vec::<String>::new());
+    first.turn(&session, "two");
+    wait_conversation(&second, &["user: two", "echo: two"]);
+}
+
+#[test]
+fn the_first_valid_answer_counts_and_the_others_are_told_who_gave_it() {
+    let service = plain();
+    let (mut first, session) = service.session();
+    let mut second = load(&service, &session);
+    let turn = first.prompt_do(&session, &gated("done"));
+    let asked_first = first.next_request("session/request_permission");
+    let asked_second = second.next_request("session/request_permission");
+    // Who comes while it is open is asked, too.
+    let mut third = load(&service, &session);
+    let asked_third = third.next_request("session/request_permission");
+    assert_eq!(asked_third["params"], asked_second["params"]);
+    assert_eq!(asked_second["params"], asked_first["params"]);
+
+    // An option that was never offered is no answer.
+    choose(&third, &asked_third, "everything");
+    choose(&second, &asked_second, "yes");
+    let user = withdrawn(&first, &asked_first);
+    assert_eq!(user, withdrawn(&third, &asked_third));
+    assert!(user.as_str().is_some_and(|user| !user.is_empty()), "{user}");
+    // Late answers change nothing.
+    choose(&first, &asked_first, "no");
+    assert_eq!(first.stop_reason(&turn), "end_turn");
+    assert_eq!(outcomes(&service), [json!({ "outcome": "selected", "optionId": "yes" })]);
+    wait_conversation(&third, &["done0"]);
+}
+
+#[test]
+fn an_editor_that_cannot_answer_leaves_it_to_the_others() {
+    let service = plain();
+    let (mut first, session) = service.session();
+    let mut second = load(&service, &session);
+    let turn = first.prompt_do(&session, &gated("done"));
+    let asked_first = first.next_request("session/request_permission");
+    let asked_second = second.next_request("session/request_permission");
+    first.answer_raw(&asked_first, r#""error":{"code":-32601,"message":"no such method"}"#);
+    choose(&second, &asked_second, "no");
+    assert_eq!(first.stop_reason(&turn), "end_turn");
+    assert_eq!(outcomes(&service), [json!({ "outcome": "selected", "optionId": "no" })]);
+}
+
+#[test]
+fn e04_answers_that_race_have_one_outcome() {
+    let service = plain();
+    let (mut first, session) = service.session();
+    let mut second = load(&service, &session);
+    for round in 0..50 {
+        let turn = first.prompt_do(&session, &json!([permission()]));
+        let asked_first = first.next_request("session/request_permission");
+        let asked_second = second.next_request("session/request_permission");
+        choose(&first, &asked_first, "yes");
+        choose(&second, &asked_second, "no");
+        assert_eq!(first.stop_reason(&turn), "end_turn");
+        assert_eq!(outcomes(&service).len(), round + 1);
+    }
+}
+
+#[test]
+fn e05_a_cancel_that_races_with_an_answer_has_one_outcome() {
+    let service = plain();
+    let (mut first, session) = service.session();
+    let mut second = load(&service, &session);
+    for round in 0..50 {
+        let turn = first.prompt_do(&session, &json!([permission()]));
+        first.next_request("session/request_permission");
+        let asked = second.next_request("session/request_permission");
+        if round % 2 == 0 {
+            first.cancel(&session);
+            choose(&second, &asked, "yes");
+        } else {
+            choose(&second, &asked, "yes");
+            first.cancel(&session);
+        }
+        let reason = first.stop_reason(&turn);
+        assert!(matches!(reason.as_str(), "end_turn" | "cancelled"), "{reason}");
+        assert_eq!(first.answers_to(&turn), 1);
+        assert!(poll_until(Duration::from_secs(10), || outcomes(&service).len() == round + 1));
+    }
+}
+
+#[test]
+fn e01_a_turn_goes_on_when_the_editor_leaves_and_is_found_complete() {
+    let service = plain();
+    let (mut editor, session) = service.session();
+    let gate = service.work().join("gate");
+    let steps =
+        json!([{ "update": { "text": "before " } }, { "wait_file": gate }, { "update": { "n": 100 } }]);
+    editor.prompt_do(&session, &steps);
+    editor.wait_chunks(&session, 1);
+    drop(editor);
+    assert_eq!(service.agents_alive().len(), 1);
+    std::fs::write(gate, "").unwrap();
+    // Once the turn is over, nobody needs the process any more.
+    assert!(poll_until(Duration::from_secs(20), || service.agents_alive().is_empty()), "{}", service.log());
+    let later = load(&service, &session);
+    assert_eq!(conversation(&later).len(), 102, "{}", later.story());
+}
+
+#[test]
+fn the_session_goes_on_with_who_is_left() {
+    let service = plain();
+    let (mut first, session) = service.session();
+    let mut second = load(&service, &session);
+    first.prompt_do(&session, &gated("rest"));
+    let asked = second.next_request("session/request_permission");
+    drop(first);
+    choose(&second, &asked, "yes");
+    wait_conversation(&second, &["rest0"]);
+    assert_eq!(second.turn(&session, "alone").last().unwrap(), "echo: alone");
+    // The last one to leave ends it.
+    second.call("session/close", &json!({ "sessionId": session }));
+    assert!(poll_until(Duration::from_secs(10), || service.agents_alive().is_empty()));
+    assert_says(
+        &second.call_error("session/prompt", &json!({ "sessionId": session, "prompt": [] })),
+        &["session"],
+    );
+}
+
+#[test]
+fn closing_a_session_that_others_have_open_leaves_it_to_them() {
+    let service = plain();
+    let (mut first, session) = service.session();
+    let mut second = load(&service, &session);
+    let mut third = load(&service, &session);
+    second.call("session/close", &json!({ "sessionId": session }));
+    first.call("session/close", &json!({ "sessionId": session }));
+    assert_eq!(third.turn(&session, "still here").last().unwrap(), "echo: still here");
+    // Whoever left can come back.
+    first.call("session/load", &open_params(&service, &session));
+    wait_conversation(&first, &["user: still here", "echo: still here"]);
+}
+
+#[test]
+fn a_bridge_that_was_killed_keeps_nobody_out() {
+    let service = plain();
+    let (mut first, session) = service.session();
+    first.prompt_do(&session, &gated("rest"));
+    first.next_request("session/request_permission");
+    kill(Pid::from_raw(first.pid().cast_signed()), Signal::SIGKILL).unwrap();
+    let mut second = load(&service, &session);
+    let asked = second.next_request("session/request_permission");
+    choose(&second, &asked, "yes");
+    wait_conversation(&second, &["rest0"]);
+    assert_eq!(second.turn(&session, "mine now").last().unwrap(), "echo: mine now");
+}
+
+#[test]
+fn e06_an_editor_that_does_not_read_slows_nobody_and_misses_nothing() {
+    let service = plain();
+    let (mut first, session) = service.session();
+    let second = load(&service, &session);
+    second.pause(true);
+    let text = "x".repeat(4096);
+    // More than all queues and pipes on the way hold.
+    let turn = first.prompt_do(&session, &json!([{ "update": { "n": 4000, "text": text } }]));
+    assert_eq!(first.stop_reason(&turn), "end_turn");
+    assert_eq!(first.chunks(&session).len(), 4000);
+    second.pause(false);
+    assert!(
+        poll_until(Duration::from_secs(30), || second.chunks(&session).len() == 4000),
+        "{}",
+        second.chunks(&session).len()
+    );
+    assert_eq!(second.chunks(&session), first.chunks(&session));
+}
+
+#[test]
+fn a_stalled_turn_is_reported_and_then_cancelled() {
+    let service = service(&json!({}))
+        .set("agents.fake.turn_stall_timeout", "300ms")
+        .set("agents.fake.on_stall", "cancel")
+        .set("service.cancel_grace", "500ms")
+        .start();
+    let mut editor = service.connect(&[]);
+    editor.initialize_with(&json!({ "session": { "notices": {} } }));
+    let session = editor.new_session(&service.work());
+    let turn = editor.prompt_do(&session, &json!(["hang"]));
+    editor.wait_for("a notice", |line| line.text().contains("has stalled").then_some(()));
+    assert_eq!(editor.stop_reason(&turn), "cancelled");
+}

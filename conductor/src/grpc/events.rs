@@ -33,14 +33,12 @@ use crate::{
     },
     proto::{
         CancelRequested, ConfigOptions, Event, Modes, Other, PermissionRequested, PermissionResolved,
-        SessionBound, SessionEnded, SessionOpened, SessionParked, SharingChanged, TurnEnded, TurnStarted,
-        event::Kind,
+        SeatChanged, SessionBound, SessionEnded, SessionOpened, SessionParked, SharingChanged, TurnEnded,
+        TurnStalled, TurnStarted, event::Kind,
     },
     record::{Destination, Origin, Stream, StreamKind, note},
 };
 
-/// Who said the frame behind this note, if it was not the session's owner.
-const BY: &str = "_conductor/by";
 /// The session was shared; it is no more.
 const SHARED: &str = "_conductor/shared";
 const UNSHARED: &str = "_conductor/unshared";
@@ -112,8 +110,12 @@ impl<'a> Step<'a> {
 }
 
 impl Events {
-    /// What a frame says, in events. Frames come in order, all of them from the
-    /// first on.
+    /// Of a session of this owner's, from somewhere in its record on.
+    pub(super) fn of(owner: String) -> Self {
+        Self { owner, ..Self::default() }
+    }
+
+    /// What a frame says, in events. Frames come in order.
     pub(super) fn hear(&mut self, frame: &Frame) -> Vec<Event> {
         let told = self.fold(frame);
         let last = told.len().saturating_sub(1);
@@ -385,7 +387,7 @@ impl Events {
         let params = step.params();
         let name = step.get(step.peek.name).and_then(text).unwrap_or_default();
         match name.as_ref() {
-            BY => self.by = short(pick(params, ["user"])[0], NAME),
+            note::BY => self.by = short(pick(params, ["user"])[0], NAME),
             note::SESSION_OPENED => {
                 let [how, user, agent, cwd] = pick(params, ["how", "user", "agent", "cwd"]).map(string);
                 // Whatever was under way when the record broke off is not any more.
@@ -415,6 +417,15 @@ impl Events {
             SHARED | UNSHARED => {
                 let [with, role, by] = pick(params, ["with", "as", "by"]).map(string);
                 self.tell(step, Kind::SharingChanged(SharingChanged { with, role, by }));
+            }
+            note::SEATED | note::UNSEATED => {
+                let [user, role] = pick(params, ["user", "as"]).map(string);
+                self.tell(step, Kind::SeatChanged(SeatChanged { user, role }));
+            }
+            note::TURN_STALLED => {
+                let after = pick(params, ["after"])[0].and_then(int);
+                let after_seconds = after.and_then(|after| u64::try_from(after).ok()).unwrap_or_default();
+                self.tell(step, Kind::TurnStalled(TurnStalled { after_seconds }));
             }
             _ => self.tell_other(step),
         }

@@ -298,7 +298,7 @@ fn permissions_say_who_decided() {
     tape.opened()
         .prompt(1, "go")
         .ask(9)
-        .note(BY, &json!({ "user": "bob" }))
+        .note(note::BY, &json!({ "user": "bob" }))
         .said("editor", "agent", &selected);
     // Too late.
     tape.said("editor", "agent", &selected);
@@ -357,7 +357,7 @@ fn what_an_agent_repeats_is_not_told_again() {
 #[test]
 fn a_prompt_of_another_driver_is_theirs() {
     let mut tape = Tape::default();
-    tape.opened().note(BY, &json!({ "user": "bob" })).prompt(1, "go");
+    tape.opened().note(note::BY, &json!({ "user": "bob" })).prompt(1, "go");
     tape.said(
         "agent",
         "editor",

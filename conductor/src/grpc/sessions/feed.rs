@@ -61,11 +61,17 @@ impl Out {
                     "the events were not read for {:?}; carry on with Observe and from_seq = {}",
                     self.patience, self.next
                 );
+                tracing::info!(next = self.next, "a reader of events was dropped; it left them unread");
                 return Err(Status::unavailable(text).into());
             }
         }
         self.next = self.next.max(seq + 1);
         Ok(())
+    }
+
+    /// What follows is told from this number on.
+    pub(super) fn begin(&mut self, next: u64) {
+        self.next = next;
     }
 
     /// Waits until the reader is gone.
@@ -122,6 +128,13 @@ impl Telling {
     pub(super) fn new(hub: &Hub, session: Uuid, from: u64, follow: bool) -> Self {
         let reading = hub.history.frames(session, 1, None, follow);
         Self { hub: hub.clone(), reading, events: Events::default(), from, frames: Vec::new().into_iter() }
+    }
+
+    /// Reads it behind a number only, from where a turn is about to begin: what
+    /// was before does not matter.
+    pub(super) fn behind(hub: &Hub, session: Uuid, seq: u64, events: Events) -> Self {
+        let reading = hub.history.frames(session, seq + 1, None, true);
+        Self { hub: hub.clone(), reading, events, from: 0, frames: Vec::new().into_iter() }
     }
 
     /// The next frame and its events; nothing at the end of the record.

@@ -51,6 +51,8 @@ const MOST_OPTIONS: usize = 32;
 pub(super) struct Events {
     owner: String,
     by: Option<String>,
+    /// The answer of an editor that comes next does not count.
+    is_declined: bool,
     binding: Option<String>,
     turn: Option<Turn>,
     waiting: Waiting<What>,
@@ -162,6 +164,9 @@ impl Events {
         let is_note = (origin, to) == (Origin::Conductor, Destination::Record);
         let is_said = origin == Origin::Editor || (origin, to) == (Origin::Conductor, Destination::Agent);
         let by = if is_said { self.by.take() } else { None };
+        if origin == Origin::Editor && std::mem::take(&mut self.is_declined) {
+            return Vec::new();
+        }
         let mut step = Step { view, text, peek: &peek, by, events: Vec::new() };
         match peek.kind {
             _ if is_note => self.note(&mut step),
@@ -387,6 +392,10 @@ impl Events {
         let params = step.params();
         let name = step.get(step.peek.name).and_then(text).unwrap_or_default();
         match name.as_ref() {
+            note::DECLINED => {
+                self.is_declined = true;
+                self.tell_other(step);
+            }
             note::BY => self.by = short(pick(params, ["user"])[0], NAME),
             note::SESSION_OPENED => {
                 let [how, user, agent, cwd] = pick(params, ["how", "user", "agent", "cwd"]).map(string);

@@ -102,6 +102,8 @@ pub struct State {
     /// A history is being replayed that we have recorded already.
     replaying: bool,
     waiting: Waiting<requests::What>,
+    /// The answer of an editor that comes next does not count.
+    is_declined: bool,
     messages: updates::Messages,
     calls: HashMap<u64, tools::Call>,
     /// File accesses of this turn's tool calls that were told already.
@@ -231,6 +233,9 @@ impl<'a> Step<'a> {
     /// A frame of a conversation.
     fn session(&mut self) {
         let params = self.get(self.peek.params);
+        if self.frame.origin == Origin::Editor && std::mem::take(&mut self.state.is_declined) {
+            return;
+        }
         match (self.peek.kind, params) {
             (Kind::Notification, Some(params)) => match self.peek.method {
                 Method::SessionUpdate => self.update(params),

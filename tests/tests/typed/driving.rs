@@ -130,13 +130,34 @@ async fn an_editor_and_a_plug_in_share_a_session() {
     assert_eq!(events.end().await, "end_turn");
     let late = client.answer(&session, asked, "yes").await.unwrap_err();
     assert_eq!(late.code(), Code::Aborted, "{late}");
+    // An editor that chooses nothing leaves it to the plug-in, for the record, too.
+    let mut events = client.prompt_do(&session, &json!([permission()])).await;
+    let request = editor.next_request("session/request_permission");
+    let third = events.find("the request", |kind| match kind {
+        Kind::PermissionRequested(asked) => Some(asked.request),
+        _ => None,
+    });
+    let third = third.await;
+    editor.answer(&request, &json!({ "outcome": { "outcome": "cancelled" } }));
+    let declined = |kind: &Kind| match kind {
+        Kind::Other(other) => (other.method == "_conductor/declined").then_some(()),
+        _ => None,
+    };
+    events.find("the editor's answer", declined).await;
+    client.answer(&session, third, "yes").await.unwrap();
+    let decided = events.find("the decision", |kind| match kind {
+        Kind::PermissionResolved(it) => Some(it.option_id.clone()),
+        _ => None,
+    });
+    assert_eq!(decided.await, "yes");
+    assert_eq!(events.end().await, "end_turn");
     // The editor prompts, the plug-in answers; the editor's dialogue is withdrawn.
     let mut events = client.observe(&session, 1).await;
     let prompt = editor.prompt_do(&session, &json!([permission()]));
     let request = editor.next_request("session/request_permission");
     let request_id = request["id"].as_u64().unwrap();
     let second = |kind: &Kind| match kind {
-        Kind::PermissionRequested(it) if it.request != asked => Some(it.request),
+        Kind::PermissionRequested(it) if it.request != asked && it.request != third => Some(it.request),
         _ => None,
     };
     let number = events.find("the second request", second).await;
@@ -237,6 +258,19 @@ async fn a_turn_outlives_its_caller_and_its_agent_is_replaced() {
     let mut rest = client.observe(&session, last + 1).await;
     assert_eq!(rest.end().await, "end_turn");
     assert!(said(&rest.seen).starts_with("late "), "{}", said(&rest.seen));
+
+    // Whoever comes later may still decide what nobody was there for.
+    let mut events = client.prompt_do(&session, &json!([permission()])).await;
+    events.find("the turn", |kind| matches!(kind, Kind::TurnStarted(_)).then_some(())).await;
+    drop(events);
+    let mut later = client.observe(&session, rest.seen.last().unwrap().seq + 1).await;
+    let asked = later.find("the request", |kind| match kind {
+        Kind::PermissionRequested(asked) => Some(asked.request),
+        _ => None,
+    });
+    let asked = asked.await;
+    client.answer(&session, asked, "yes").await.unwrap();
+    assert_eq!(later.end().await, "end_turn");
 
     // The agent dies in a turn: that ends with the reason, and the next one goes on.
     let mut events =

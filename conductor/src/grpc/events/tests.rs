@@ -307,6 +307,13 @@ fn permissions_say_who_decided() {
         ["3/2 ask 9 3 unknown  Pending new - [yes]", "5/2 decided 9 selected yes allow_once by bob"]
     );
 
+    // One of several would rather not: the others are still asked.
+    let cancelled = json!({ "id": 9, "result": { "outcome": { "outcome": "cancelled" } } });
+    let mut tape = Tape::default();
+    tape.opened().prompt(1, "go").ask(9).note(note::DECLINED, &json!({ "user": "ann" }));
+    tape.said("editor", "agent", &cancelled).said("editor", "agent", &selected);
+    assert_eq!(tape.told()[4..], ["6/2 decided 9 selected yes allow_once by ann"]);
+
     // Cancelled: the conductor withdraws it and answers the agent.
     let mut tape = Tape::default();
     tape.opened().prompt(1, "go").ask(9);
@@ -373,6 +380,18 @@ fn a_prompt_of_another_driver_is_theirs() {
     );
     tape.said("conductor", "editor", &json!({ "id": "q", "result": { "stopReason": "cancelled" } }));
     assert_eq!(tape.told()[1..], ["3/3 turn by bob: go", "4/3 end end_turn  0", "5/5 turn by ann: mine"]);
+}
+
+#[test]
+fn the_same_id_of_two_editors_is_told_apart() {
+    let mut tape = Tape::default();
+    let prompt = |id: i64| json!({ "id": id, "method": "session/prompt", "params": { "prompt": [] } });
+    tape.opened().push("editor", "agent", Some(1), &prompt(3));
+    // Another editor's prompt waited and was taken back.
+    tape.push("editor", "agent", None, &prompt(3));
+    tape.said("conductor", "editor", &json!({ "id": 3, "result": { "stopReason": "cancelled" } }));
+    tape.said("agent", "editor", &json!({ "id": 1, "result": { "stopReason": "end_turn" } }));
+    assert_eq!(tape.told()[1..], ["2/2 turn by ann:", "5/2 end end_turn  0"]);
 }
 
 #[test]

@@ -35,6 +35,7 @@ impl Step<'_> {
             note::SESSION_OPENED => self.opened(params),
             note::SESSION_BOUND => self.bound(params),
             note::SESSION_ENDED => self.ended(params),
+            note::DECLINED => self.state.is_declined = true,
             _ => {}
         }
     }

@@ -50,12 +50,17 @@ impl<T> Waiting<T> {
         let id = id?;
         let number: Option<u64> = id.parse().ok();
         let (origin, to) = (frame.origin, frame.to);
-        let at = self.requests.iter().position(|request| match (origin, request.from) {
+        let is_it = |request: &Request<T>| match (origin, request.from) {
             (Origin::Conductor, from) => towards(from) == to && *request.own == *id,
             // Our own requests go out with the id that they have.
             (_, Origin::Conductor) => towards(origin) == request.to && *request.own == *id,
             (_, from) => from != origin && request.away.is_some() && request.away == number,
-        })?;
+        };
+        // Several editors may use the same ids. What was not passed on is
+        // answered at once, and by nobody but us.
+        let at_once = || self.requests.iter().rposition(|request| is_it(request) && request.away.is_none());
+        let at = if origin == Origin::Conductor { at_once() } else { None };
+        let at = at.or_else(|| self.requests.iter().position(is_it))?;
         self.requests.remove(at).map(|request| request.what)
     }
 

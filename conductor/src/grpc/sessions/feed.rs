@@ -17,7 +17,7 @@ use crate::{
     connection::Hub,
     ledger::history::{Frame, Reading},
     proto::Event,
-    queue,
+    queue::{self, NotSent},
 };
 
 /// Events that may wait for their reader, and their bytes: little, since all of
@@ -53,17 +53,21 @@ impl Out {
         // The typed part says the same again.
         let size = 2 * event.raw.len();
         let seq = event.seq;
-        match timeout(self.patience, self.events.reserve(size)).await {
-            Ok(Ok(room)) => room.send(event),
-            Ok(Err(queue::Closed)) => return Err(Stop::Gone),
-            Err(_) => {
-                let text = format!(
-                    "the events were not read for {:?}; carry on with Observe and from_seq = {}",
-                    self.patience, self.next
-                );
-                tracing::info!(next = self.next, "a reader of events was dropped; it left them unread");
-                return Err(Status::unavailable(text).into());
-            }
+        match self.events.try_send(size, event) {
+            Ok(()) => {}
+            Err(NotSent::Closed(_)) => return Err(Stop::Gone),
+            Err(NotSent::Full(event)) => match timeout(self.patience, self.events.reserve(size)).await {
+                Ok(Ok(room)) => room.send(event),
+                Ok(Err(queue::Closed)) => return Err(Stop::Gone),
+                Err(_) => {
+                    let (patience, next) = (self.patience, self.next);
+                    tracing::info!(next, "a reader of events was dropped; it left them unread");
+                    let text = format!(
+                        "the events were not read for {patience:?}; carry on with Observe and from_seq = {next}"
+                    );
+                    return Err(Status::unavailable(text).into());
+                }
+            },
         }
         self.next = self.next.max(seq + 1);
         Ok(())

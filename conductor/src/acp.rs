@@ -112,6 +112,15 @@ pub fn notice(session: &str, severity: &str, title: &str, description: &str) -> 
     call(None, "session/update", &json!({ "sessionId": session, "update": update }))
 }
 
+/// Tells an editor that a session which others had open, too, is no more.
+pub fn ended(session: &str) -> Bytes {
+    let update = json!({
+        "sessionUpdate": "notice", "severity": "info", "title": "The session has ended",
+        "description": "Whoever had it open has closed it.", "_meta": { "conductor": { "ended": true } },
+    });
+    call(None, "session/update", &json!({ "sessionId": session, "update": update }))
+}
+
 /// The result of a prompt that was cancelled.
 pub const CANCELLED_TURN: &[u8] = br#"{"stopReason":"cancelled"}"#;
 

@@ -241,6 +241,12 @@ pub enum SessionsAction {
         and raw, the frame's bytes as text; raw_base64 stands in its place for bytes that are no UTF-8."
     )]
     Export(ExportSessionArgs),
+    /// Follow a session in the terminal, and take part in it
+    #[command(
+        after_help = "What is typed is sent as a prompt, and permissions can be answered. Ctrl-C leaves; the session goes on.\n\
+        Without a terminal, or with --json, one only watches. --json prints one event per line, as `prompt --json` does."
+    )]
+    Attach(AttachSessionArgs),
     /// End a session, whoever has it open
     Close(CloseSessionArgs),
 }
@@ -328,6 +334,22 @@ pub enum ExportFormat {
     Jsonl,
     /// What happened, for people
     Markdown,
+}
+
+/// Which session to follow.
+#[derive(Debug, Args)]
+pub struct AttachSessionArgs {
+    /// The session's id, its beginning if there is only one such, or `last`
+    pub id: String,
+    /// Only watch: send nothing, and answer nothing
+    #[arg(long)]
+    pub observe: bool,
+    /// Where the service is.
+    #[command(flatten)]
+    pub endpoint: EndpointArgs,
+    /// Print JSON, one event per line
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Which session to close.

@@ -513,6 +513,13 @@ impl Connection {
                 if let Some(seat) = self.seats.remove(&slot) {
                     self.names.retain(|_, named| *named != slot);
                     debug!(session.id = %seat.id, "session has ended");
+                    // Others may have ended it, and nothing else would tell.
+                    if !seat.leads
+                        && seat.opening.is_none()
+                        && self.initialized.is_some_and(|able| able.notices)
+                    {
+                        self.send(acp::ended(&seat.id.to_string()));
+                    }
                 }
                 if let Some(frame) = self.reopening.remove(&slot) {
                     self.reopen(&frame);

@@ -302,3 +302,48 @@ fn a_stalled_turn_is_reported_and_then_cancelled() {
     editor.wait_for("a notice", |line| line.text().contains("has stalled").then_some(()));
     assert_eq!(editor.stop_reason(&turn), "cancelled");
 }
+
+#[test]
+fn a_session_is_followed_in_a_terminal_until_it_ends() {
+    let service = plain();
+    let (mut editor, session) = service.session();
+    editor.turn(&session, "one");
+    let mut command = service.command(&["sessions", "attach", &session, "--json"]);
+    let mut follower = Editor::spawn(&mut command);
+    follower.wait_for("the past", |line| (line.json["event"] == "text").then_some(()));
+    editor.turn(&session, "two");
+    follower.wait_for("the present", |line| (line.json["text"] == "echo: two").then_some(()));
+    // Who watches is not asked.
+    let turn = editor.prompt_do(&session, &gated("three"));
+    let asked = editor.next_request("session/request_permission");
+    choose(&editor, &asked, "yes");
+    assert_eq!(editor.stop_reason(&turn), "end_turn");
+    follower.wait_for("more", |line| (line.json["text"] == "three0").then_some(()));
+    let asks = follower.lines().iter().filter(|line| line.json["event"] == "permission").count();
+    assert_eq!(asks, 0, "{}", follower.story());
+    assert!(service.run(&["sessions", "close", &session]).status.success());
+    assert!(follower.wait_exit().success(), "{}", follower.story());
+    let events: Vec<Value> = follower.lines().iter().map(|line| line.json.clone()).collect();
+    let words = events.iter().filter(|event| event["event"] == "user");
+    assert_eq!(words.filter_map(|event| event["text"].as_str()).take(2).collect::<Vec<_>>(), ["one", "two"]);
+}
+
+#[test]
+fn who_only_watches_cannot_drive() {
+    let service = plain();
+    let (mut first, session) = service.session();
+    let mut watcher = service.editor();
+    let mut params = open_params(&service, &session);
+    params["_meta"] = json!({ "conductor": { "observe": true } });
+    watcher.call("session/load", &params);
+    let prompt = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": "no" }] });
+    assert_says(&watcher.call_error("session/prompt", &prompt), &["may watch"]);
+    let turn = first.prompt_do(&session, &gated("done"));
+    let asked = first.next_request("session/request_permission");
+    watcher.cancel(&session);
+    choose(&first, &asked, "yes");
+    assert_eq!(first.stop_reason(&turn), "end_turn");
+    wait_conversation(&watcher, &["done0"]);
+    watcher.call("session/close", &json!({ "sessionId": session }));
+    assert_eq!(first.turn(&session, "still").last().unwrap(), "echo: still");
+}

@@ -19,6 +19,9 @@ pub(super) fn update(update: &Value, calls: &mut Calls) -> String {
         Some("agent_message_chunk") if content["text"].is_string() => {
             json!({ "event": "text", "text": content["text"], "message": update["messageId"] })
         }
+        Some("user_message_chunk") if content["text"].is_string() => {
+            json!({ "event": "user", "text": content["text"], "message": update["messageId"] })
+        }
         Some("agent_thought_chunk") if content["text"].is_string() => {
             json!({ "event": "thought", "text": content["text"], "message": update["messageId"] })
         }

@@ -31,16 +31,7 @@ pub(super) async fn open(global: &Global, args: &PromptArgs) -> Result<Opened, F
     let client = Client::connect(global, &args.endpoint).await?;
     let tunnel = client.tunnel(&args.choice, "conductor-prompt", Path::new(&cwd), Carry::Once).await?;
     let mut conversation = Conversation::new(client, tunnel);
-    let hello = json!({
-        "protocolVersion": PROTOCOL_VERSION,
-        "clientCapabilities": {
-            "fs": { "readTextFile": false, "writeTextFile": false },
-            "terminal": false,
-            "session": { "notices": {} },
-        },
-        "clientInfo": { "name": "conductor-prompt", "version": env!("CARGO_PKG_VERSION") },
-    });
-    let hello = conversation.ask("initialize", &hello).await?;
+    let hello = conversation.ask("initialize", &hello("conductor-prompt")).await?;
     if let Some(id) = &args.session {
         let cwd = match args.cwd {
             Some(_) => cwd,
@@ -59,8 +50,21 @@ pub(super) async fn open(global: &Global, args: &PromptArgs) -> Result<Opened, F
     }
 }
 
+/// What a client at a terminal can do: take notices.
+pub(super) fn hello(name: &str) -> Value {
+    json!({
+        "protocolVersion": PROTOCOL_VERSION,
+        "clientCapabilities": {
+            "fs": { "readTextFile": false, "writeTextFile": false },
+            "terminal": false,
+            "session": { "notices": {} },
+        },
+        "clientInfo": { "name": name, "version": env!("CARGO_PKG_VERSION") },
+    })
+}
+
 /// Where a session works, by the service's list.
-async fn directory_of(conversation: &mut Conversation, id: &str) -> Result<String, Failure> {
+pub(super) async fn directory_of(conversation: &mut Conversation, id: &str) -> Result<String, Failure> {
     let mut params = json!({});
     for _ in 0..MOST_PAGES {
         let page = conversation.ask("session/list", &params).await?;

@@ -1,6 +1,7 @@
 //! `conductor sessions`: which sessions there were, what one of them did, its
 //! record, and its end. The service is asked; if none runs, its ledger is read.
 
+mod attach;
 mod dossier;
 mod export;
 mod list;
@@ -80,6 +81,7 @@ async fn act(global: &Global, args: &SessionsArgs) -> Result<(), Failure> {
                 ExportFormat::Markdown => print(&markdown_document::of(&source.dossier(id).await?)),
             }
         }
+        Some(SessionsAction::Attach(args)) => attach::run(global, args).await,
         Some(SessionsAction::Close(args)) => close(global, args).await,
     }
 }

@@ -1,4 +1,5 @@
-//! One turn of `conductor prompt`: a loop over what can happen in it.
+//! One turn of `conductor prompt`, or all that `conductor sessions attach` sees: a
+//! loop over what can happen in it.
 
 use std::{
     collections::VecDeque,
@@ -32,6 +33,9 @@ const MAX_QUESTIONS: usize = 64;
 /// are listened to, where somebody wants to know.
 const AFTERTHOUGHTS: Duration = Duration::from_millis(100);
 
+/// Bytes of somebody's prompt that are shown.
+const SHOWN_PROMPT: usize = 2000;
+
 /// What the first Ctrl-C says.
 const CANCELLING: &str = "cancelling the turn; Ctrl-C again leaves at once";
 
@@ -46,6 +50,15 @@ pub(super) enum End {
     Failed(String),
 }
 
+/// How one is attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Attached {
+    /// What is typed is sent.
+    Driving,
+    /// Somebody else does the talking.
+    Watching,
+}
+
 /// A running turn.
 pub(super) struct Turn<'a> {
     conversation: &'a mut Conversation,
@@ -56,8 +69,11 @@ pub(super) struct Turn<'a> {
     /// Whether a machine reads.
     json: bool,
     begun: Instant,
-    /// Our request whose answer ends the turn.
+    /// Our request whose answer ends the turn; when attached, the one that
+    /// opened the session.
     prompt: u64,
+    /// Nothing ends it but the session's end; what is typed is a prompt.
+    attached: Option<Attached>,
     answer: Answer,
     notes: Notes,
     calls: Calls,
@@ -79,16 +95,38 @@ impl<'a> Turn<'a> {
         json: bool,
         text: &str,
     ) -> Result<Self, Failure> {
+        let params = json!({ "sessionId": opened.session, "prompt": [{ "type": "text", "text": text }] });
+        let prompt = opened.conversation.request("session/prompt", &params).await?;
+        Ok(Self::new(opened, interrupts, stance, json, prompt, None))
+    }
+
+    /// Shows what comes after the request that has opened the session.
+    pub(super) fn attach(
+        opened: &'a mut Opened,
+        interrupts: &'a mut Signal,
+        json: bool,
+        opening: u64,
+        attached: Attached,
+    ) -> Self {
+        Self::new(opened, interrupts, Stance::Ask, json, opening, Some(attached))
+    }
+
+    fn new(
+        opened: &'a mut Opened,
+        interrupts: &'a mut Signal,
+        stance: Stance,
+        json: bool,
+        prompt: u64,
+        attached: Option<Attached>,
+    ) -> Self {
         let Opened { conversation, session, can_continue } = opened;
-        let params = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": text }] });
-        let prompt = conversation.request("session/prompt", &params).await?;
         let notes = Notes::new(json);
         let shared_screen = notes.style().is_terminal && stdout().is_terminal();
         let mut answer = Answer::new();
         if json {
             answer.line(&events::session(session, *can_continue));
         }
-        Ok(Self {
+        Self {
             conversation,
             interrupts,
             stance,
@@ -97,6 +135,7 @@ impl<'a> Turn<'a> {
             json,
             begun: Instant::now(),
             prompt,
+            attached,
             answer,
             calls: Calls::new(notes.style()),
             notes,
@@ -105,7 +144,7 @@ impl<'a> Turn<'a> {
             questions: VecDeque::new(),
             interrupted: false,
             shared_screen,
-        })
+        }
     }
 
     /// Runs it to its end.
@@ -159,7 +198,7 @@ impl<'a> Turn<'a> {
 
     /// What people at a terminal may want to know in the end.
     fn sum_up(&mut self, took: Duration) {
-        if !self.notes.style().is_terminal {
+        if !self.notes.style().is_terminal || self.attached.is_some() {
             return;
         }
         self.notes.note(&self.usage.line(took));
@@ -188,6 +227,11 @@ impl<'a> Turn<'a> {
                     Err(lost) => return End::Failed(lost.message),
                 },
                 typed = terminal::read_line(), if !self.questions.is_empty() => self.reply(typed).await,
+                typed = terminal::read_line(), if self.questions.is_empty() && self.takes_prompts() => {
+                    if let Some(end) = self.prompt(typed).await {
+                        return end;
+                    }
+                }
             }
         }
     }
@@ -239,8 +283,46 @@ impl<'a> Turn<'a> {
         }
     }
 
+    fn takes_prompts(&self) -> bool {
+        self.attached == Some(Attached::Driving)
+    }
+
+    /// Sends what was typed; at the end of the input one leaves.
+    async fn prompt(&mut self, typed: io::Result<Option<String>>) -> Option<End> {
+        let text = match typed {
+            Ok(Some(text)) => text,
+            Ok(None) | Err(_) => return Some(End::Interrupted),
+        };
+        let text = text.trim();
+        if !text.is_empty() {
+            let params = json!({ "sessionId": self.session, "prompt": [{ "type": "text", "text": text }] });
+            if let Err(failure) = self.conversation.request("session/prompt", &params).await {
+                self.note(&failure.to_string()).await;
+            }
+        }
+        None
+    }
+
+    /// What was asked when attached: first the session itself, then prompts.
+    async fn attached_hears(&mut self, is_opening: bool, outcome: Result<Value, Failure>) -> Option<End> {
+        match outcome {
+            Err(failure) if is_opening => return Some(End::Failed(failure.to_string())),
+            Err(failure) => self.note(&format!("! {failure}")).await,
+            Ok(_) if is_opening => self.note("· from here on, as it happens; Ctrl-C leaves").await,
+            Ok(result) => {
+                self.usage.ended(&result);
+                let reason = result["stopReason"].as_str().unwrap_or_default();
+                self.note(&format!("· the turn has ended ({})", escape(reason.as_bytes(), 40))).await;
+            }
+        }
+        None
+    }
+
     async fn hear(&mut self, heard: Heard) -> Option<End> {
         match heard {
+            Heard::Answer { number, outcome } if self.attached.is_some() => {
+                return self.attached_hears(number == self.prompt, outcome).await;
+            }
             Heard::Answer { number, outcome } if number == self.prompt => {
                 return Some(match outcome {
                     Ok(result) => {
@@ -254,10 +336,14 @@ impl<'a> Turn<'a> {
                 });
             }
             Heard::Told { method, params } if method == "session/update" => {
-                self.update(&params["update"]).await;
+                let update = &params["update"];
+                self.update(update).await;
+                if self.attached.is_some() && update["_meta"]["conductor"]["ended"] == true {
+                    return Some(End::Stopped("end_turn".into()));
+                }
             }
             Heard::Told { method, params } if method == "$/cancel_request" => {
-                self.withdraw(&params["requestId"]).await;
+                self.withdraw(&params).await;
             }
             Heard::Asked { id, method, params } if method == "session/request_permission" => {
                 self.ask(id, &params).await;
@@ -277,6 +363,10 @@ impl<'a> Turn<'a> {
         }
         let content = &update["content"];
         match update["sessionUpdate"].as_str() {
+            Some("user_message_chunk") if self.attached.is_some() => {
+                let text = escape(content["text"].as_str().unwrap_or("[content]").as_bytes(), SHOWN_PROMPT);
+                self.note(&format!("> {text}")).await;
+            }
             Some("agent_message_chunk") => match content["text"].as_str() {
                 Some(text) => {
                     self.notes.end_thought();
@@ -385,17 +475,23 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// The agent takes a question back; it still gets its answer.
-    async fn withdraw(&mut self, id: &Value) {
+    /// The agent takes a question back, or somebody else has answered it; it
+    /// still gets its answer.
+    async fn withdraw(&mut self, params: &Value) {
+        let id = &params["requestId"];
         let same =
             |question: &Question| serde_json::from_slice::<Value>(&question.id).is_ok_and(|own| own == *id);
         let Some(at) = self.questions.iter().position(same) else { return };
+        let why = match params["_meta"]["conductor"]["answeredBy"].as_str() {
+            Some(user) => format!("{} has answered the question", escape(user.as_bytes(), 100)),
+            None => "the agent took the question back".into(),
+        };
         if let Some(question) = self.questions.remove(at) {
-            self.cancelled(&question, "the agent took the question back").await;
+            self.cancelled(&question, &why).await;
         }
         if at == 0 {
             self.notes.print("\n");
-            self.note("the agent took the question back").await;
+            self.note(&why).await;
             self.show_question().await;
         }
     }

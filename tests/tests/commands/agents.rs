@@ -1,8 +1,9 @@
 //! `conductor agents`: tables for people, JSON for machines, restarts.
 
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::service::{PATIENCE, Service, finish, lines, read_until};
+use crate::service::{PATIENCE, Service, finish, lines, read_until, signal};
 
 /// Watches until no process of the agent serves a session.
 pub fn wait_for_idle(service: &Service, name: &str) {
@@ -54,7 +55,7 @@ fn the_table_shows_what_runs() {
     assert!(leased[0].parse::<u32>().unwrap() > 1);
     assert_eq!(leased[3..], ["1", project.to_str().unwrap()]);
     assert_eq!(service.run(&["agents", "ls"]).code, Some(0));
-    prompt.kill().unwrap();
+    signal(&prompt, Signal::SIGINT);
     prompt.wait().unwrap();
     wait_for_idle(&service, "demo");
 }

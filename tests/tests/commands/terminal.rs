@@ -150,7 +150,7 @@ fn watching_draws_over_what_was_drawn() {
     let later = read_until(&mut terminal, "1 leased");
     assert!(later.contains("\x1b[H"), "{later:?}");
     for child in [&mut watch, &mut prompt] {
-        child.kill().unwrap();
+        signal(child, Signal::SIGINT);
         child.wait().unwrap();
     }
     wait_for_idle(&service, "demo");

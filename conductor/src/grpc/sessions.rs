@@ -105,6 +105,7 @@ impl Sessions for SessionsService {
         let greeting = Greeting {
             client: some(name).unwrap_or_else(|| CLIENT.into()),
             agent: request.agent.clone(),
+            cwd: Some(request.cwd.into()),
             wish: Wish { model: some(request.model), mode: some(request.mode) },
             lingers: true,
             ..Greeting::default()

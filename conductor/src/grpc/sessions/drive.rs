@@ -77,7 +77,15 @@ impl Drive {
             params["additionalDirectories"] = first["additionalDirectories"].clone();
         }
         let request = inner::request("session/resume", &params)?;
-        let greeting = Greeting { client: super::CLIENT.into(), lingers: true, ..Greeting::default() };
+        // Agent and directory let the process that the handshake needs serve the
+        // session as well.
+        let greeting = Greeting {
+            client: super::CLIENT.into(),
+            agent: row.agent.to_string(),
+            cwd: Some(row.cwd),
+            lingers: true,
+            ..Greeting::default()
+        };
         inner::open(&self.hub, &self.caller, greeting, &request).await.map(|_| ())
     }
 

@@ -6,8 +6,8 @@ use prost::Message as _;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let root = PathBuf::from("../proto");
-    let files =
-        ["acp", "agents", "events", "history", "sessions"].map(|name| format!("conductor/v1/{name}.proto"));
+    let files = ["acp", "agents", "events", "history", "sessions", "sharing", "tokens"]
+        .map(|name| format!("conductor/v1/{name}.proto"));
     println!("cargo::rerun-if-changed=../proto");
     // sqlx compiles the migrations in, but does not notice a new file.
     println!("cargo::rerun-if-changed=../migrations");

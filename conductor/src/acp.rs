@@ -320,6 +320,9 @@ pub struct SessionEntry {
     /// When something last happened in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub updated_at: Option<String>,
+    /// Whose it is and what the editor's user may do with it, if it is another's.
+    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+    pub meta: Option<Value>,
 }
 
 /// Finds the config option of `category` and checks that it offers `value`.

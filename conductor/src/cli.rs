@@ -1,6 +1,8 @@
 //! The command line: every sub-command, flag and help text in one place, as
 //! data, so that nothing but parsing happens before a sub-command starts.
 
+mod access;
+
 use std::{
     net::SocketAddr,
     path::PathBuf,
@@ -10,6 +12,10 @@ use std::{
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+pub use self::access::{
+    CreateTokenArgs, GivenAccess, GivenRole, ListSharesArgs, ListTokensArgs, RevokeTokenArgs,
+    ShareSessionArgs, TokenAction, TokenArgs, UnshareSessionArgs,
+};
 use crate::{clock, config::GivenUrl};
 
 /// The top level.
@@ -50,8 +56,10 @@ pub enum Command {
     Prompt(PromptArgs),
     /// Show the agents and their processes, or restart one
     Agents(AgentsArgs),
-    /// List sessions, show what one did, export its record, close it
+    /// List sessions, show what one did, export its record, share it, close it
     Sessions(Box<SessionsArgs>),
+    /// Give others access: make, list and revoke API tokens
+    Token(TokenArgs),
     /// Ask the ledger in SQL, see how it does, rebuild it, import into it
     Ledger(LedgerArgs),
     /// The built-in scripted agent, which needs no model (ACP on stdin and stdout)
@@ -249,6 +257,15 @@ pub enum SessionsAction {
     Attach(AttachSessionArgs),
     /// End a session, whoever has it open
     Close(CloseSessionArgs),
+    /// Let somebody else, or a team, watch or drive a session
+    #[command(after_help = "The session then stands in the other's `session/list`, in any editor, and in\n\
+        `conductor sessions`. Sharing it again with the same changes what they may do.\n\
+        Only its owner or an administrator may share a session. It is recorded who did.")]
+    Share(ShareSessionArgs),
+    /// Take that back; who is in the session is put out
+    Unshare(UnshareSessionArgs),
+    /// List with whom a session is shared
+    Shares(ListSharesArgs),
 }
 
 /// Where the record is read.

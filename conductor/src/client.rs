@@ -18,6 +18,7 @@ use crate::{
     proto::{
         ConnectRequest, ConnectResponse, Hello, Welcome, acp_client::AcpClient, agents_client::AgentsClient,
         connect_request, connect_response, history_client::HistoryClient, sessions_client::SessionsClient,
+        sharing_client::SharingClient, tokens_client::TokensClient,
     },
     state::{StateDir, StateError, Token},
 };
@@ -187,6 +188,16 @@ impl Client {
     /// The sessions that are open.
     pub fn sessions(&self) -> SessionsClient<Authorized> {
         SessionsClient::new(self.channel.clone())
+    }
+
+    /// Who else may see sessions.
+    pub fn sharing(&self) -> SharingClient<Authorized> {
+        SharingClient::new(self.channel.clone())
+    }
+
+    /// Who else may use the service.
+    pub fn tokens(&self) -> TokensClient<Authorized> {
+        TokensClient::new(self.channel.clone())
     }
 
     /// Turns a refused call into words.

@@ -19,6 +19,7 @@ pub mod prompt;
 pub mod sessions;
 mod table;
 mod terminal;
+pub mod token;
 mod tool;
 mod turn;
 mod usage;

@@ -25,7 +25,7 @@ use tokio::{
     task::JoinSet,
     time::timeout,
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::debug;
 use uuid::Uuid;
 
@@ -63,6 +63,10 @@ const MAX_ANSWERS: usize = 8;
 /// What an editor hears that watches a session and wants more.
 const WATCHING: &str =
     "you may watch this session, but not drive it; its owner can share it with you as a driver";
+
+/// Why a session cannot be had.
+const ONLY_WATCHED: &str = "this session is shared with you to be watched, and nobody has it open; \
+    `conductor sessions show` tells what it did, and its owner can share it with you as a driver";
 
 /// What every connection works with.
 #[derive(Debug, Clone)]
@@ -198,6 +202,8 @@ struct Seat {
     opening: Option<Bytes>,
     /// Its turns are cancelled when the editor goes away.
     cancels: bool,
+    /// Who is fed from the record gets nothing more once this is dropped.
+    _feed: Option<DropGuard>,
 }
 
 /// Serves one editor until it goes.
@@ -523,6 +529,16 @@ impl Connection {
                 }
                 if let Some(frame) = self.reopening.remove(&slot) {
                     self.reopen(&frame);
+                }
+            }
+            SessionEvent::Revoked(slot) => {
+                self.reopening.remove(&slot);
+                if let Some(seat) = self.seats.get(&slot).map(|seat| seat.id.to_string()) {
+                    debug!(session.id = %seat, "the session is not shared any more");
+                    self.dismiss(slot);
+                    if self.initialized.is_some_and(|able| able.notices) {
+                        self.send(acp::ended(&seat));
+                    }
                 }
             }
             SessionEvent::Stalled => {}

@@ -7,10 +7,13 @@ mod events;
 mod history;
 mod incoming;
 mod layers;
+mod lease;
 mod sessions;
+mod sharing;
+mod tokens;
 mod tunnel;
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -21,11 +24,11 @@ use crate::{
     agent::stdio::READ_BYTES,
     connection::Hub,
     frame::MAX_FRAME,
+    identity::tokens::Tokens,
     proto::{
         self, acp_server::AcpServer, agents_server::AgentsServer, history_server::HistoryServer,
-        sessions_server::SessionsServer,
+        sessions_server::SessionsServer, sharing_server::SharingServer, tokens_server::TokensServer,
     },
-    state::Token,
     tether::Tethers,
 };
 
@@ -67,7 +70,7 @@ pub async fn serve(
     listener: TcpListener,
     hub: Hub,
     tethers: Tethers,
-    token: Arc<Token>,
+    tokens: Tokens,
     stop: CancellationToken,
 ) -> Result<(), tonic::transport::Error> {
     let most = hub.config.borrow().service.max_connections;
@@ -76,13 +79,17 @@ pub async fn serve(
     health.set_serving::<AgentsServer<agents::AgentsService>>().await;
     health.set_serving::<HistoryServer<history::HistoryService>>().await;
     health.set_serving::<SessionsServer<sessions::SessionsService>>().await;
+    health.set_serving::<SharingServer<sharing::SharingService>>().await;
+    health.set_serving::<TokensServer<tokens::TokensService>>().await;
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1();
 
-    let layers =
-        ServiceBuilder::new().layer(layers::Traced).layer(layers::Authenticated::new(token)).into_inner();
+    let layers = ServiceBuilder::new()
+        .layer(layers::Traced)
+        .layer(layers::Authenticated::new(tokens.clone()))
+        .into_inner();
     let mut server = Server::builder()
         .layer(layers)
         .timeout(CALL_TIMEOUT)
@@ -100,6 +107,7 @@ pub async fn serve(
     let agents = AgentsServer::new(agents::AgentsService::new(hub.clone()));
     let history = HistoryServer::new(history::HistoryService::new(hub.clone()))
         .max_encoding_message_size(MAX_HISTORY_MESSAGE);
+    let sharing = SharingServer::new(sharing::SharingService::new(hub.clone()));
     let sessions = SessionsServer::new(sessions::SessionsService::new(hub))
         .max_decoding_message_size(MAX_MESSAGE)
         .max_encoding_message_size(MAX_HISTORY_MESSAGE);
@@ -108,6 +116,8 @@ pub async fn serve(
         .add_service(agents)
         .add_service(history)
         .add_service(sessions)
+        .add_service(sharing)
+        .add_service(TokensServer::new(tokens::TokensService::new(tokens)))
         .add_service(health_service);
     match reflection {
         Ok(reflection) => routes = routes.add_service(reflection),

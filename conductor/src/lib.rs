@@ -10,7 +10,7 @@ pub mod record; // what is written down: streams, origins, notes
 // What the service knows and trusts.
 pub mod config; // defaults + agents.toml + CONDUCTOR_*, immutable once checked
 pub mod state; // the state directory: lock, token, endpoint
-pub mod identity; // who is calling
+pub mod identity; // who is calling, and with which token
 pub mod cwd_map; // paths of editors' machines and of this host
 
 // Agents and their processes.
@@ -37,7 +37,7 @@ pub mod serve; // build bottom-up, wait, drain top-down
 // On people's machines.
 pub mod client; // finding the service and presenting the token
 pub mod bridge; // `conductor connect`
-pub mod commands; // `conductor prompt`, `agents`, `sessions`, `ledger`, `doctor`, completions and pages
+pub mod commands; // `conductor prompt`, `agents`, `sessions`, `token`, `ledger`, `doctor`, completions and pages
 pub mod demo; // the built-in agent without a model
 
 // The program's face.

@@ -29,6 +29,7 @@ fn main() -> ExitCode {
         Command::Prompt(args) => commands::prompt::run(&global, &args),
         Command::Agents(args) => commands::agents::run(&global, &args),
         Command::Sessions(args) => commands::sessions::run(&global, &args),
+        Command::Token(args) => commands::token::run(&global, &args),
         Command::Ledger(args) => commands::ledger::run(&global, &args),
         Command::DemoAgent => demo::run(),
         Command::Doctor(args) => commands::doctor::run(&global, &args),

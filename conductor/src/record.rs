@@ -123,6 +123,10 @@ pub mod note {
     /// It has ended: `reason`; if the conductor was killed, `lastSeq`, the last
     /// number then, and `interrupted`, the prompt whose turn ran.
     pub const SESSION_ENDED: &str = "_conductor/session_ended";
+    /// It is shared: `with` (user:NAME or team:NAME), `as` (driver, observer), `by`.
+    pub const SHARED: &str = "_conductor/shared";
+    /// It is shared no longer: `with`, `by`.
+    pub const UNSHARED: &str = "_conductor/unshared";
     /// Frames that could not be recorded: `from`, `to`, `count`, `reason`.
     pub const GAP: &str = "_conductor/gap";
     /// Recording stopped or went on again: `reason`.

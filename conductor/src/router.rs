@@ -1,9 +1,12 @@
-//! Which sessions there are: session id → whose it is, where it is bound.
+//! Which sessions there are: session id → whose it is, who else may see it,
+//! where it is bound.
 //!
 //! Holds the only lock in the crate besides the journal's: many connections
 //! ask, answers take nanoseconds, and no guard leaves this module or crosses an
 //! `.await`. What changes here is written to the store behind everybody's
 //! back; only who must not lose it waits for that.
+
+mod sharing;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -16,6 +19,7 @@ use bytes::Bytes;
 use tokio::{sync::watch, time::timeout};
 use uuid::Uuid;
 
+pub use self::sharing::{Access, MOST_SHARES, NotShared, Party, Share};
 use crate::{agent::Ended, identity::Caller, session::SessionHandle, store::Row};
 
 /// Characters of a title that are kept: agents choose them freely.
@@ -33,6 +37,8 @@ struct Entry {
     /// The process that served it last, while that is ending: some agents
     /// refuse a second one meanwhile.
     leaving: Option<Ended>,
+    /// With whom it is shared.
+    shares: Vec<Share>,
 }
 
 /// A session that somebody has open.
@@ -50,6 +56,8 @@ struct Table {
     sessions: HashMap<Uuid, Entry>,
     /// Sessions that the store has not been told of.
     changed: HashSet<Uuid>,
+    /// Sessions of whose shares the store has not been told.
+    shared: HashSet<Uuid>,
     /// Counts changes.
     version: u64,
 }
@@ -76,6 +84,8 @@ pub struct Router {
     turns: Arc<watch::Sender<usize>>,
     changes: Arc<watch::Sender<u64>>,
     saved: Arc<watch::Sender<u64>>,
+    /// Somebody's access to a session has changed.
+    sharing: Arc<watch::Sender<()>>,
 }
 
 /// What a look for a session found.
@@ -83,10 +93,12 @@ pub struct Router {
 pub enum Found {
     /// It can be reopened; once that has ended, if something has to.
     Parked(Row, Option<Ended>),
-    /// Somebody has it open.
-    Live(SessionHandle),
+    /// Somebody has it open; and what the caller may do there.
+    Live(SessionHandle, Access),
     /// Somebody is about to open it.
     Claimed,
+    /// Nobody has it open, and the caller may only watch it.
+    Watched,
     /// There is none, or it is not the caller's: the two look the same.
     Nothing,
 }
@@ -95,13 +107,19 @@ impl Router {
     /// A table with what the store knows, of which some must be written.
     pub fn new(rows: HashMap<Uuid, Row>, changed: Vec<Uuid>) -> Self {
         let version = changed.len() as u64;
-        let entry = |row| Entry { row, live: None, leaving: None };
+        let entry = |row| Entry { row, live: None, leaving: None, shares: Vec::new() };
         let sessions = rows.into_iter().map(|(id, row)| (id, entry(row))).collect();
         Self {
-            table: Arc::new(Mutex::new(Table { sessions, changed: changed.into_iter().collect(), version })),
+            table: Arc::new(Mutex::new(Table {
+                sessions,
+                changed: changed.into_iter().collect(),
+                shared: HashSet::new(),
+                version,
+            })),
             turns: Arc::new(watch::channel(0).0),
             changes: Arc::new(watch::channel(version).0),
             saved: Arc::new(watch::channel(0).0),
+            sharing: Arc::new(watch::channel(()).0),
         }
     }
 
@@ -124,14 +142,16 @@ impl Router {
 
     /// Notes a session that has been opened.
     pub fn opened(&self, id: Uuid, row: Row, handle: SessionHandle) {
-        self.lock().sessions.insert(id, Entry { row, live: Some(Live::Started(handle)), leaving: None });
+        let live = Some(Live::Started(handle));
+        self.lock().sessions.insert(id, Entry { row, live, leaving: None, shares: Vec::new() });
         self.change(id, |_| {});
     }
 
-    /// The agent that one of the caller's sessions is bound to.
+    /// The agent that a session is bound to, if the caller may see it.
     pub fn agent(&self, id: Uuid, caller: &Caller) -> Option<Arc<str>> {
         let table = self.lock();
-        table.get(id).filter(|entry| entry.row.owner == caller.user).map(|entry| entry.row.agent.clone())
+        let seen = table.get(id).filter(|entry| sharing::access(entry, caller).is_some());
+        seen.map(|entry| entry.row.agent.clone())
     }
 
     /// What is known of a session.
@@ -142,11 +162,14 @@ impl Router {
     /// Claims a parked session for reopening.
     pub fn claim(&self, id: Uuid, caller: &Caller) -> Found {
         let mut table = self.lock();
-        let found = table.get(id).filter(|entry| entry.row.owner == caller.user);
+        let found = table.get(id).and_then(|entry| Some((entry, sharing::access(entry, caller)?)));
         match found {
-            Some(Entry { live: Some(Live::Started(handle)), .. }) => return Found::Live(handle.clone()),
-            Some(Entry { live: Some(Live::Claimed), .. }) => return Found::Claimed,
-            Some(_) => {}
+            Some((Entry { live: Some(Live::Started(handle)), .. }, access)) => {
+                return Found::Live(handle.clone(), access);
+            }
+            Some((Entry { live: Some(Live::Claimed), .. }, _)) => return Found::Claimed,
+            Some((_, access)) if access.drives() => {}
+            Some(_) => return Found::Watched,
             None => return Found::Nothing,
         }
         match table.sessions.get_mut(&id) {
@@ -243,21 +266,23 @@ impl Router {
             Some(true) => false,
             Some(false) => {
                 self.change(id, |entry| entry.row.is_deleted = true);
+                self.sharing.send_replace(());
                 true
             }
             None => true,
         }
     }
 
-    /// The caller's sessions, newest first.
-    pub fn list(&self, caller: &Caller, cwd: Option<&Path>) -> Vec<(Uuid, Row)> {
+    /// The sessions that the caller may see, and what they may do with each,
+    /// newest first.
+    pub fn list(&self, caller: &Caller, cwd: Option<&Path>) -> Vec<(Uuid, Row, Access)> {
         let table = self.lock();
-        let is_mine =
-            |row: &Row| !row.is_deleted && row.owner == caller.user && cwd.is_none_or(|cwd| row.cwd == cwd);
-        let mine = table.sessions.iter().filter(|(_, entry)| is_mine(&entry.row));
-        let mut list: Vec<_> = mine.map(|(id, entry)| (*id, entry.row.clone())).collect();
+        let is_there = |row: &Row| !row.is_deleted && cwd.is_none_or(|cwd| row.cwd == cwd);
+        let there = table.sessions.iter().filter(|(_, entry)| is_there(&entry.row));
+        let seen = there.filter_map(|(id, entry)| Some((*id, entry, sharing::access(entry, caller)?)));
+        let mut list: Vec<_> = seen.map(|(id, entry, access)| (id, entry.row.clone(), access)).collect();
         drop(table);
-        list.sort_by_key(|(id, _)| std::cmp::Reverse(*id));
+        list.sort_by_key(|(id, ..)| std::cmp::Reverse(*id));
         list
     }
 

@@ -26,6 +26,7 @@ use crate::{
     config::{Config, Loaded, check_listen},
     connection::Hub,
     grpc,
+    identity::tokens::Tokens,
     journal::{Journal, Recording},
     ledger::{self, Ledger, history::History},
     pool::Pool,
@@ -150,9 +151,13 @@ async fn serve(global: &Global, args: &ServeArgs, loaded: Loaded, shipping: &Han
         "the journal is open"
     );
     let ledger = open_ledger(args, &config, state.path(), &journal, shipping).await?;
-    let (store, router) = open_store(state.path(), &journal).await?;
+    let (mut store, router) = open_store(state.path(), &journal).await?;
+    let shares = store.shares().await.map_err(|error| format!("the shares cannot be read: {error}"))?;
+    router.shared_before(shares);
+    let issued = store.tokens().await.map_err(|error| format!("the tokens cannot be read: {error}"))?;
+    let tokens = Tokens::new(state.token().clone(), issued);
     let (saving, stop_saving) = (Tasks::default(), CancellationToken::new());
-    saving.start("store", store.keep(router.clone(), stop_saving.clone()));
+    saving.start("store", store.keep(router.clone(), tokens.clone(), stop_saving.clone()));
     let pool = Pool::start(&config, state.path().join("homes"), journal.clone(), &tasks);
     let hub = Hub {
         pool: pool.clone(),
@@ -168,7 +173,7 @@ async fn serve(global: &Global, args: &ServeArgs, loaded: Loaded, shipping: &Han
     let stop = CancellationToken::new();
     let most = config.service.max_connections;
     let tethers = Tethers::start(most, state.path().to_path_buf(), hub.closing.clone(), &tasks);
-    let server = grpc::serve(listener, hub.clone(), tethers, Arc::new(state.token().clone()), stop.clone());
+    let server = grpc::serve(listener, hub.clone(), tethers, tokens, stop.clone());
     tasks.start("server", async move {
         if let Err(error) = server.await {
             error!(%error, "the server ended");

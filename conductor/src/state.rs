@@ -225,9 +225,15 @@ impl Token {
 
     /// A new one.
     pub fn random() -> Result<Self, StateError> {
+        Self::random_with("")
+    }
+
+    /// A new one that begins with a mark.
+    pub fn random_with(mark: &str) -> Result<Self, StateError> {
         let mut bytes = [0; TOKEN_BYTES];
         getrandom::fill(&mut bytes).map_err(|error| StateError::NoRandomness { why: error.to_string() })?;
-        Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Self(format!("{mark}{digits}")))
     }
 
     /// The secret itself, to be put on the wire and nowhere else.

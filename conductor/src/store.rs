@@ -1,12 +1,16 @@
 //! The small SQLite file of what the service needs in order to act: which
-//! sessions there are, whose they are and where they are bound.
+//! sessions there are, whose they are, with whom they are shared and where they
+//! are bound; who has a token.
 //!
-//! The journal remains the truth: whatever this file has not heard of when
-//! the service is killed is read from there at the next start (`behind`). So
-//! nothing ever waits for this file, except what the journal does not tell in
-//! a session's own stream: that a session was deleted.
+//! The journal remains the truth of sessions: whatever this file has not heard
+//! of when the service is killed is read from there at the next start
+//! (`behind`). So nothing ever waits for this file, except what no session's
+//! own record tells: that a session was deleted, that a token was made or
+//! revoked; and except shares, because who lost one must not get it back.
 
 pub mod behind;
+mod shares;
+mod tokens;
 
 use std::{
     path::{Path, PathBuf},
@@ -16,19 +20,22 @@ use std::{
 
 use bytes::Bytes;
 use sqlx::{
-    ConnectOptions as _, Connection as _, Row as _, SqliteConnection,
+    AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _, SqliteConnection,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteRow, SqliteSynchronous},
 };
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::router::Router;
+use crate::{
+    identity::tokens::{Issued, Tokens},
+    router::{Router, Share},
+};
 
-/// The schema that this conductor writes. It only ever goes forward.
-const VERSION: i64 = 1;
+/// Each step leads on to the next version of the schema, which only ever goes
+/// forward. The version is the number of steps taken.
+const STEPS: &[&str] = &[SESSIONS, tokens::STEP, shares::STEP];
 
-/// From which version each step leads on to the next.
-const STEPS: [&str; VERSION as usize] = ["CREATE TABLE sessions (
+const SESSIONS: &str = "CREATE TABLE sessions (
     id BLOB PRIMARY KEY,            -- ours
     owner TEXT NOT NULL,            -- the user who opened it
     agent TEXT NOT NULL,
@@ -40,7 +47,7 @@ const STEPS: [&str; VERSION as usize] = ["CREATE TABLE sessions (
     state TEXT NOT NULL CHECK (state IN ('live', 'parked')),
     deleted INTEGER NOT NULL,       -- hidden from its owner
     seq INTEGER NOT NULL            -- frames of its record up to here are accounted for
-) STRICT, WITHOUT ROWID"];
+) STRICT, WITHOUT ROWID";
 
 /// Another program's transaction is waited for so long.
 const BUSY: Duration = Duration::from_secs(5);
@@ -88,7 +95,8 @@ pub enum StoreError {
     Newer(i64),
     /// The system or the file refused.
     #[error(
-        "{0}. If the file is damaged, move it away: the sessions of the last days are then found in the journal"
+        "{0}. If the file is damaged, move it away: the sessions of the last days are then found in the journal; tokens \
+         and shares have to be made anew"
     )]
     Sqlite(#[from] sqlx::Error),
 }
@@ -120,7 +128,8 @@ impl Store {
             for step in steps {
                 sqlx::raw_sql(*step).execute(&mut *transaction).await?;
             }
-            sqlx::raw_sql("PRAGMA user_version = 1").execute(&mut *transaction).await?;
+            let done = format!("PRAGMA user_version = {}", STEPS.len());
+            sqlx::raw_sql(AssertSqlSafe(done)).execute(&mut *transaction).await?;
             transaction.commit().await?;
         }
         Ok(store)
@@ -166,31 +175,89 @@ impl Store {
         Ok(transaction.commit().await?)
     }
 
-    /// Writes what changes in the router, until `stop`; then once more. What
-    /// changes while a write is under way goes into the next one, so what waits
-    /// is never more than the sessions there are.
-    pub async fn keep(mut self, router: Router, stop: CancellationToken) {
+    /// Writes tokens as they are now, all or none. Nothing else tells that one
+    /// was revoked, so this is on disk once it is done.
+    pub async fn write_tokens(&mut self, issued: &[Issued]) -> Result<(), StoreError> {
+        self.synced(true).await?;
+        let mut transaction = self.connection.begin().await?;
+        tokens::write(&mut transaction, issued).await?;
+        transaction.commit().await?;
+        self.synced(false).await
+    }
+
+    /// Writes all shares of some sessions as they are now, all or none, onto the
+    /// disk.
+    pub async fn write_shares(&mut self, sessions: &[(Uuid, Vec<Share>)]) -> Result<(), StoreError> {
+        self.synced(true).await?;
+        let mut transaction = self.connection.begin().await?;
+        shares::write(&mut transaction, sessions).await?;
+        transaction.commit().await?;
+        self.synced(false).await
+    }
+
+    /// Whether what is written from now on must outlive a power loss.
+    async fn synced(&mut self, synced: bool) -> Result<(), StoreError> {
+        let pragma = if synced { "PRAGMA synchronous = FULL" } else { "PRAGMA synchronous = NORMAL" };
+        sqlx::raw_sql(pragma).execute(&mut self.connection).await?;
+        Ok(())
+    }
+
+    /// Writes what changes in the router and among the tokens, until `stop`;
+    /// then once more. What changes while a write is under way goes into the
+    /// next one, so what waits is never more than there is.
+    pub async fn keep(mut self, router: Router, tokens: Tokens, stop: CancellationToken) {
         let mut last = false;
         while !last {
             tokio::select! {
                 () = router.changed() => {}
+                () = tokens.changed() => {}
                 () = stop.cancelled() => last = true,
             }
-            let (rows, version) = router.take_changed();
-            match self.write(&rows).await {
-                Ok(()) => {
-                    router.saved(version);
-                    tokio::time::sleep(PAUSE).await;
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "the sessions cannot be saved; trying again");
-                    router.not_saved(&rows);
-                    tokio::time::sleep(RETRY).await;
-                }
-            }
+            let saved = self.save(&router).await & self.save_tokens(&tokens).await;
+            tokio::time::sleep(if saved { PAUSE } else { RETRY }).await;
         }
         if let Err(error) = self.connection.close().await {
             tracing::warn!(%error, "the file of the sessions was not closed in good order");
+        }
+    }
+
+    async fn save(&mut self, router: &Router) -> bool {
+        let (rows, version) = router.take_changed();
+        // Taken later, so that none is missing from what this version has.
+        let shares = router.take_shares();
+        let mut written = self.write(&rows).await;
+        if written.is_ok() && !shares.is_empty() {
+            written = self.write_shares(&shares).await;
+        }
+        match written {
+            Ok(()) => {
+                router.saved(version);
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the sessions cannot be saved; trying again");
+                router.not_saved(&rows);
+                router.shares_not_saved(&shares);
+                false
+            }
+        }
+    }
+
+    async fn save_tokens(&mut self, tokens: &Tokens) -> bool {
+        let (changed, version) = tokens.take_changed();
+        if changed.is_empty() {
+            return true;
+        }
+        match self.write_tokens(&changed).await {
+            Ok(()) => {
+                tokens.saved(version);
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the tokens cannot be saved; trying again");
+                tokens.not_saved(&changed);
+                false
+            }
         }
     }
 }
@@ -231,6 +298,7 @@ fn moment(micros: i64) -> SystemTime {
 #[allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 mod tests {
     use super::*;
+    use crate::router::{Access, Party};
 
     fn row(title: &str) -> Row {
         Row {
@@ -259,6 +327,32 @@ mod tests {
         drop(store);
         let mut store = Store::open(&file).await.unwrap();
         assert_eq!(store.sessions().await.unwrap(), [(id, later)]);
+    }
+
+    #[tokio::test]
+    async fn a_file_of_the_first_version_is_brought_forward() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("store.sqlite");
+        let mut first =
+            SqliteConnectOptions::new().filename(&file).create_if_missing(true).connect().await.unwrap();
+        sqlx::raw_sql(SESSIONS).execute(&mut first).await.unwrap();
+        sqlx::raw_sql("PRAGMA user_version = 1").execute(&mut first).await.unwrap();
+        first.close().await.unwrap();
+        let mut store = Store::open(&file).await.unwrap();
+        store.write(&[(Uuid::now_v7(), row("old"))]).await.unwrap();
+        let (given, revoked) = (tokens::example(None), tokens::example(Some(moment(9))));
+        store.write_tokens(&[given]).await.unwrap();
+        store.write_tokens(std::slice::from_ref(&revoked)).await.unwrap();
+        let id = Uuid::now_v7();
+        let share = |with| Share { with, access: Access::Driver, by: "root".into(), since: moment(8) };
+        let (ann, web) = (share(Party::User("ann".into())), share(Party::Team("web".into())));
+        store.write_shares(&[(id, vec![ann.clone(), web])]).await.unwrap();
+        store.write_shares(&[(id, vec![ann.clone()])]).await.unwrap();
+        drop(store);
+        let mut store = Store::open(&file).await.unwrap();
+        assert_eq!(store.sessions().await.unwrap().len(), 1);
+        assert_eq!(store.tokens().await.unwrap(), [revoked]);
+        assert_eq!(store.shares().await.unwrap(), [(id, ann)]);
     }
 
     #[tokio::test]

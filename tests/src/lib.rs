@@ -7,6 +7,7 @@
 //! - [`disk`]: a disk that fails when a test says so, and what the journal holds
 //! - [`editor`]: a fake editor that drives any ACP agent command on stdio
 //! - [`peers`]: programs made with the official SDKs, and what is expected of them
+//! - [`people`]: others than the user the service runs as, each with a token
 //! - [`postgres`]: a real Postgres, a database per test
 //! - [`proxy`]: a TCP proxy that delays, cuts and loses answers
 //! - [`shipping`]: a real journal, and a ledger in either database
@@ -20,6 +21,7 @@ pub mod fake;
 pub mod harness;
 pub mod ledger;
 pub mod peers;
+pub mod people;
 pub mod postgres;
 pub mod proxy;
 pub mod shipping;

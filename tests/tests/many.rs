@@ -8,6 +8,7 @@ use std::time::Duration;
 use conductor_tests::{
     editor::{Editor, Line},
     harness::{Service, assert_says, permission, poll_until, service},
+    people::Person,
 };
 use nix::{
     sys::signal::{Signal, kill},
@@ -346,4 +347,62 @@ fn who_only_watches_cannot_drive() {
     wait_conversation(&watcher, &["done0"]);
     watcher.call("session/close", &json!({ "sessionId": session }));
     assert_eq!(first.turn(&session, "still").last().unwrap(), "echo: still");
+}
+
+fn share(service: &Service, session: &str, with: &str, role: &str) {
+    let output = service.run(&["sessions", "share", session, "--with", with, "--as", role]);
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn a_guest_drives_a_session_that_is_open_until_it_is_not_shared_any_more() {
+    let service = plain();
+    let ann = Person::named(&service, "ann");
+    let (mut owner, session) = service.session();
+    owner.turn(&session, "one");
+    let mut guest = ann.editor(&service);
+    let nothing = guest.call_error("session/load", &open_params(&service, &session));
+    assert_says(&nothing, &["no such session"]);
+    share(&service, &session, "ann", "driver");
+    guest.call("session/load", &open_params(&service, &session));
+    assert_eq!(guest.turn(&session, "hers").last().unwrap(), "echo: hers");
+    wait_conversation(&owner, &["user: hers", "echo: hers"]);
+    // The owner learns who answered.
+    let turn = owner.prompt_do(&session, &gated("done"));
+    let asked = owner.next_request("session/request_permission");
+    let asked_too = guest.next_request("session/request_permission");
+    choose(&guest, &asked_too, "yes");
+    assert_eq!(withdrawn(&owner, &asked), "ann");
+    assert_eq!(owner.stop_reason(&turn), "end_turn");
+    let export = service.run(&["sessions", "export", &session, "--format", "jsonl"]);
+    let export = String::from_utf8(export.stdout).unwrap();
+    assert_eq!(export.matches(r#"_conductor/by\"#).count(), 3, "{export}");
+
+    let output = service.run(&["sessions", "unshare", &session, "--with", "ann"]);
+    assert!(output.status.success(), "{output:?}");
+    let prompt = json!({ "sessionId": session, "prompt": [] });
+    let gone = || guest.call_error("session/prompt", &prompt);
+    assert!(poll_until(Duration::from_secs(10), {
+        let mut gone = gone;
+        move || gone()["message"].as_str().is_some_and(|text| text.contains("session"))
+    }));
+    assert_eq!(owner.turn(&session, "alone").last().unwrap(), "echo: alone");
+}
+
+#[test]
+fn a_guest_who_may_only_watch_does() {
+    let service = plain();
+    let ann = Person::named(&service, "ann");
+    let (mut owner, session) = service.session();
+    share(&service, &session, "ann", "observer");
+    let mut guest = ann.editor(&service);
+    guest.call("session/load", &open_params(&service, &session));
+    let turn = owner.prompt_do(&session, &gated("done"));
+    let asked = owner.next_request("session/request_permission");
+    let prompt = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": "no" }] });
+    assert_says(&guest.call_error("session/prompt", &prompt), &["may watch"]);
+    choose(&owner, &asked, "yes");
+    assert_eq!(owner.stop_reason(&turn), "end_turn");
+    wait_conversation(&guest, &["done0"]);
+    assert!(guest.lines().iter().all(|line| line.method() != "session/request_permission"));
 }

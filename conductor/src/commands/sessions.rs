@@ -1,11 +1,12 @@
 //! `conductor sessions`: which sessions there were, what one of them did, its
-//! record, and its end. The service is asked; if none runs, its ledger is read.
+//! record, who else may see it, and its end. The service is asked; if none runs, its ledger is read.
 
 mod attach;
 mod dossier;
 mod export;
 mod list;
 mod markdown_document;
+mod share;
 mod show;
 mod source;
 
@@ -83,6 +84,9 @@ async fn act(global: &Global, args: &SessionsArgs) -> Result<(), Failure> {
         }
         Some(SessionsAction::Attach(args)) => attach::run(global, args).await,
         Some(SessionsAction::Close(args)) => close(global, args).await,
+        Some(SessionsAction::Share(args)) => share::share(global, args).await,
+        Some(SessionsAction::Unshare(args)) => share::unshare(global, args).await,
+        Some(SessionsAction::Shares(args)) => share::list(global, args).await,
     }
 }
 

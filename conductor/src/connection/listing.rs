@@ -10,6 +10,7 @@ use super::Connection;
 use crate::{
     acp::{self, Refusal, SessionEntry, code},
     frame::Frame,
+    router::Access,
 };
 
 /// Sessions in one answer to `session/list`.
@@ -34,12 +35,12 @@ impl Connection {
         };
         self.record(frame);
         let all = self.hub.router.list(&self.caller, cwd.as_deref());
-        let mut rest = all.into_iter().filter(|(id, _)| after.is_none_or(|after| *id < after));
+        let mut rest = all.into_iter().filter(|(id, ..)| after.is_none_or(|after| *id < after));
         let page: Vec<_> = rest.by_ref().take(PAGE).collect();
-        let next = rest.next().and_then(|_| page.last()).map(|(id, _)| id.simple().to_string());
+        let next = rest.next().and_then(|_| page.last()).map(|(id, ..)| id.simple().to_string());
         let sessions: Vec<SessionEntry> = page
             .into_iter()
-            .map(|(id, entry)| SessionEntry {
+            .map(|(id, entry, access)| SessionEntry {
                 session_id: id.to_string(),
                 cwd: match &self.cwd_map {
                     Some(map) => map.editor_path(&entry.cwd.to_string_lossy()),
@@ -47,6 +48,8 @@ impl Connection {
                 },
                 title: entry.title,
                 updated_at: crate::clock::rfc3339(entry.updated),
+                meta: (access < Access::Owner)
+                    .then(|| json!({ "conductor": { "owner": entry.owner, "as": access.name() } })),
             })
             .collect();
         let mut result = json!({ "sessions": sessions });

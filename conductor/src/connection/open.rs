@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 use uuid::Uuid;
 
-use super::{Connection, Seat};
+use super::{Connection, ONLY_WATCHED, Seat};
 use crate::{
     acp::{self, EditorCapabilities, OpenParams, Refusal, WorkspaceCapabilities, code},
     agent::Ended,
@@ -19,7 +19,7 @@ use crate::{
     frame::{self, Frame, Method},
     pending::WireId,
     pool::Key,
-    router::Found,
+    router::{Access, Found},
     session::{
         self, EditorLink, Follower, Hosting, Open, Opening, SeatRole, SessionEvent, SessionHandle, Wish,
     },
@@ -84,14 +84,17 @@ impl Connection {
                 let place = Place { agent: row.agent, cwd, leaving, owner: row.owner };
                 self.start(frame, id, opening, place, Wish::default());
             }
-            Found::Live(handle) => {
+            Found::Live(handle, access) => {
                 let params: Value = frame.decode(peek.params).unwrap_or_default();
-                let observes = params["_meta"]["conductor"]["observe"] == true;
-                self.sit(frame, id, &handle, if observes { SeatRole::Observer } else { SeatRole::Driver });
+                let drives = access.drives() && params["_meta"]["conductor"]["observe"] != true;
+                self.sit(frame, id, &handle, if drives { SeatRole::Driver } else { SeatRole::Observer });
             }
             Found::Claimed => {
                 let text = "this session is being opened elsewhere at this moment; try again";
                 self.refuse(frame, Refusal::new(code::LIMIT, text));
+            }
+            Found::Watched => {
+                self.refuse(frame, Refusal::new(code::INVALID_PARAMS, ONLY_WATCHED));
             }
             Found::Nothing => self.refuse(frame, Refusal::unknown_session(frame)),
         }
@@ -118,15 +121,41 @@ impl Connection {
         let capabilities = self.initialized.unwrap_or_default();
         let link = EditorLink { slot, out: self.out.clone(), capabilities, events: self.events.clone() };
         let replays = frame.peek().method == Method::SessionLoad;
-        let follower = Follower { session: id, link, role, replays, cwd_map: self.cwd_map.clone() };
+        let ended = CancellationToken::new();
+        let feed = ended.clone().drop_guard();
+        let follower = Follower { session: id, link, role, replays, cwd_map: self.cwd_map.clone(), ended };
         let following = session::follow(follower, seated, self.hub.history.clone());
         self.hub.tasks.start("seat", following.in_current_span());
         self.names.insert(format!("\"{id}\"").into(), slot);
         let opening = Some(frame.copy(frame.peek().id));
         let watches = role == SeatRole::Observer;
-        self.seats.insert(slot, Seat { id, at: seat, leads: false, watches, opening, cancels: false });
+        self.seats.insert(
+            slot,
+            Seat { id, at: seat, leads: false, watches, opening, cancels: false, _feed: Some(feed) },
+        );
         // Should it end before it has heard us, it is opened in the usual way.
         self.reopening.insert(slot, frame.clone());
+        self.mind_access(id, slot);
+    }
+
+    /// A session of somebody else's is left when it is not shared any more.
+    fn mind_access(&self, id: Uuid, slot: u32) {
+        let Some(access) = self.hub.router.access(id, &self.caller).filter(|access| *access < Access::Owner)
+        else {
+            return;
+        };
+        let Some(handle) = self.seats.get(&slot).map(|seat| seat.at.handle().clone()) else { return };
+        let lost = self.hub.router.lost(id, &self.caller, access);
+        let events = self.events.clone();
+        self.hub.tasks.start("access", async move {
+            tokio::select! {
+                () = lost => {
+                    events.send(SessionEvent::Revoked(slot)).await.ok();
+                }
+                () = handle.over() => {}
+                () = events.closed() => {}
+            }
+        });
     }
 
     /// A number for one more session.
@@ -239,7 +268,9 @@ impl Connection {
         let Some(lead) = lead else { return self.refuse(frame, too_many_sessions()) };
         self.names.insert(format!("\"{id}\"").into(), slot);
         let opening = Some(frame.copy(frame.peek().id));
-        self.seats.insert(slot, Seat { id, at: lead, leads: true, watches: false, opening, cancels });
+        self.seats
+            .insert(slot, Seat { id, at: lead, leads: true, watches: false, opening, cancels, _feed: None });
+        self.mind_access(id, slot);
     }
 
     /// The agent that new sessions of this connection use.

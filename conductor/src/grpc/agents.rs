@@ -6,6 +6,7 @@ use futures_util::{Stream, StreamExt as _};
 use tokio_stream::wrappers::WatchStream;
 use tonic::{Request, Response, Status};
 
+use super::history::caller;
 use crate::{
     connection::Hub,
     pool::{self, AgentStatus},
@@ -46,6 +47,10 @@ impl Agents for AgentsService {
         &self,
         request: Request<RestartAgentRequest>,
     ) -> Result<Response<RestartAgentResponse>, Status> {
+        if !caller(&request)?.is_admin() {
+            // It ends sessions, whosever they are.
+            return Err(Status::permission_denied("restarting is for administrators; ask one"));
+        }
         let RestartAgentRequest { name, force } = request.into_inner();
         let done = self.hub.pool.restart(name.clone(), force).await;
         let done = done.ok_or_else(|| Status::not_found(format!("there is no agent `{name}`")))?;

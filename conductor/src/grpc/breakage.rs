@@ -13,6 +13,7 @@ use std::{
 use bytes::Bytes;
 use http::Request;
 use http_body::{Frame, SizeHint};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::{Status, body::Body};
 
 /// Whether the body of this request broke off. Found in the request's
@@ -21,12 +22,13 @@ use tonic::{Status, body::Body};
 pub(super) struct Breakage(Arc<AtomicBool>);
 
 impl Breakage {
-    /// Watches the body of a request.
-    pub(super) fn watch(request: Request<Body>) -> Request<Body> {
+    /// Watches the body of a request, which also breaks when it is `cut`.
+    pub(super) fn watch(request: Request<Body>, cut: Option<CancellationToken>) -> Request<Body> {
         let breakage = Self::default();
         let (mut parts, body) = request.into_parts();
         parts.extensions.insert(breakage.clone());
-        Request::from_parts(parts, Body::new(Watched { body, breakage }))
+        let cut = cut.map(|cut| Box::pin(cut.cancelled_owned()));
+        Request::from_parts(parts, Body::new(Watched { body, breakage, cut }))
     }
 
     pub(super) fn has_happened(&self) -> bool {
@@ -37,6 +39,7 @@ impl Breakage {
 struct Watched {
     body: Body,
     breakage: Breakage,
+    cut: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
 impl http_body::Body for Watched {
@@ -47,6 +50,12 @@ impl http_body::Body for Watched {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if let Some(cut) = &mut self.cut
+            && cut.as_mut().poll(cx).is_ready()
+        {
+            self.breakage.0.store(true, Ordering::Release);
+            return Poll::Ready(None);
+        }
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         let broke = match &frame {
             Some(frame) => frame.is_err(),

@@ -39,10 +39,6 @@ use crate::{
     record::{Destination, Origin, Stream, StreamKind, note},
 };
 
-/// The session was shared; it is no more.
-const SHARED: &str = "_conductor/shared";
-const UNSHARED: &str = "_conductor/unshared";
-
 /// Most options of a request for permission that are remembered.
 const MOST_OPTIONS: usize = 32;
 
@@ -423,7 +419,7 @@ impl Events {
                 self.break_off(step, format!("the session ended: {reason}"));
                 self.tell(step, Kind::SessionEnded(SessionEnded { reason }));
             }
-            SHARED | UNSHARED => {
+            note::SHARED | note::UNSHARED => {
                 let [with, role, by] = pick(params, ["with", "as", "by"]).map(string);
                 self.tell(step, Kind::SharingChanged(SharingChanged { with, role, by }));
             }

@@ -18,6 +18,7 @@ use crate::{
         ListFileAccessesRequest, ListFileAccessesResponse, ListSessionsRequest, ListSessionsResponse,
         ReadFramesRequest, ReadFramesResponse, get_session_response::Entry, history_server::History,
     },
+    router::Access,
 };
 
 pub(super) type Messages<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -32,10 +33,10 @@ impl HistoryService {
         Self { hub }
     }
 
-    /// Whether the caller may know of a session. What is open is the caller's
-    /// even before the ledger knows of it.
+    /// Whether the caller may know of a session. What is open, and what is
+    /// shared, the caller sees even before the ledger knows of it.
     async fn check(&self, id: Uuid, caller: &Caller) -> Result<(), Status> {
-        if caller.is_admin() || self.hub.router.agent(id, caller).is_some() {
+        if caller.is_admin() || self.hub.router.access(id, caller).is_some() {
             return Ok(());
         }
         let session = self.hub.history.session(id).await.map_err(|error| unavailable(&error))?;
@@ -81,6 +82,7 @@ impl History for HistoryService {
         let request = request.into_inner();
         let after = some(request.page_token).map(|token| id("page_token", &token)).transpose()?;
         let filter = Filter {
+            shared: self.hub.router.shared_with(&caller),
             seen_by: sight(caller),
             user: some(request.user),
             agent: some(request.agent),
@@ -105,9 +107,9 @@ impl History for HistoryService {
     ) -> Result<Response<Self::GetSessionStream>, Status> {
         let caller = caller(&request)?;
         let id = id("session_id", &request.into_inner().session_id)?;
+        self.check(id, &caller).await?;
         let session = self.hub.history.session(id).await.map_err(|error| unavailable(&error))?;
-        let mine = |user: &Option<String>| caller.is_admin() || user.as_deref() == Some(&caller.user);
-        let session = session.filter(|session| mine(&session.user_name)).ok_or_else(|| nothing(id))?;
+        let session = session.ok_or_else(|| nothing(id))?;
         let entries = self.hub.history.entries(id);
         let rest = stream::try_unfold(entries, |mut entries| async {
             let some = entries.next().await.map_err(|error| unavailable(&error))?;
@@ -139,6 +141,18 @@ impl History for HistoryService {
             let frames = reading.next().await.map_err(|error| unavailable(&error))?;
             Ok((!frames.is_empty()).then(|| (message(frames), reading)))
         });
+        // Who follows a session does so no longer than it is shared with them.
+        let access = self.hub.router.access(id, &caller).filter(|access| *access < Access::Owner);
+        let messages = match access.filter(|_| !caller.is_admin()) {
+            Some(_) => {
+                let router = self.hub.router.clone();
+                let lost = router.lost(id, &caller, Access::Observer);
+                let refused = move |()| router.access(id, &caller).is_none().then(|| Err(nothing(id)));
+                let last = stream::once(async {}).filter_map(move |end| std::future::ready(refused(end)));
+                messages.take_until(lost).chain(last).boxed()
+            }
+            None => messages.boxed(),
+        };
         let closing = self.hub.closing.clone();
         Ok(Response::new(Box::pin(messages.take_until(closing.cancelled_owned()))))
     }
@@ -150,6 +164,7 @@ impl History for HistoryService {
         let caller = caller(&request)?;
         let request = request.into_inner();
         let filter = FileFilter {
+            shared: self.hub.router.shared_with(&caller),
             seen_by: sight(caller),
             path: some(request.path),
             user: some(request.user),

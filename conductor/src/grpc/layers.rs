@@ -1,32 +1,33 @@
 //! What happens to every call before its service sees it, as tower layers.
 
-use std::{
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::task::{Context, Poll};
 
 use futures_util::future::Either;
 use http::{Request, Response, header::AUTHORIZATION};
+use tokio_util::sync::CancellationToken;
 use tonic::{Status, body::Body};
 use tower::{Layer, Service};
 use tracing::{Instrument as _, instrument::Instrumented};
 
-use super::{breakage::Breakage, incoming::Admission};
-use crate::{identity::Caller, state::Token};
+use super::{
+    breakage::Breakage,
+    incoming::Admission,
+    lease::{self, Leased},
+};
+use crate::identity::tokens::{Known, Tokens};
 
 /// Calls that need no token: orchestrators probe health and have none.
 const OPEN: &str = "/grpc.health.v1.Health/";
 
-/// Requires the local token and puts the caller beside the call.
+/// Requires a token and puts the caller that it stands for beside the call.
 #[derive(Debug, Clone)]
 pub(super) struct Authenticated {
-    token: Arc<Token>,
-    caller: Caller,
+    tokens: Tokens,
 }
 
 impl Authenticated {
-    pub(super) fn new(token: Arc<Token>) -> Self {
-        Self { token, caller: Caller::local() }
+    pub(super) fn new(tokens: Tokens) -> Self {
+        Self { tokens }
     }
 }
 
@@ -44,13 +45,17 @@ pub(super) struct AuthenticatedService<S> {
     with: Authenticated,
 }
 
+type Refused<T, E> = std::future::Ready<Result<T, E>>;
+
 impl<S> Service<Request<Body>> for AuthenticatedService<S>
 where
     S: Service<Request<Body>, Response = Response<Body>>,
+    S::Future: Send + 'static,
+    S::Error: 'static,
 {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = Either<S::Future, std::future::Ready<Result<S::Response, S::Error>>>;
+    type Future = Either<S::Future, Either<Leased<S::Response, S::Error>, Refused<S::Response, S::Error>>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.inner.poll_ready(cx)
@@ -61,22 +66,31 @@ where
             return Either::Left(self.inner.call(request));
         }
         let presented = request.headers().get(AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
-        if !presented.is_some_and(|token| self.with.token.matches(token)) {
-            // Which of the two it was is nobody's business but the log's.
-            tracing::debug!(
-                token = presented.is_some(),
-                path = request.uri().path(),
-                "call refused: no valid token"
-            );
-            let text = "a valid token is required; it stands in the file `token` of the service's state directory \
-                        (set CONDUCTOR_TOKEN, or --state-dir on the same host)";
-            return Either::Right(std::future::ready(Ok(Status::unauthenticated(text).into_http())));
-        }
+        let known = presented.ok_or("missing").and_then(|token| self.with.tokens.find(token));
+        let Known { caller, lease } = match known {
+            Ok(known) => known,
+            Err(reason) => {
+                // Which of them it was is nobody's business but the log's.
+                tracing::debug!(reason, path = request.uri().path(), "call refused: no valid token");
+                let text = "a valid token is required: one made with `conductor token create`, or the one in the \
+                            file `token` of the service's state directory (set CONDUCTOR_TOKEN, or --state-dir \
+                            on the same host)";
+                let refused = Status::unauthenticated(text).into_http();
+                return Either::Right(Either::Right(std::future::ready(Ok(refused))));
+            }
+        };
         if let Some(admission) = request.extensions().get::<Admission>() {
             admission.grant();
         }
-        request.extensions_mut().insert(self.with.caller.clone());
-        Either::Left(self.inner.call(Breakage::watch(request)))
+        request.extensions_mut().insert(caller);
+        match lease {
+            None => Either::Left(self.inner.call(Breakage::watch(request, None))),
+            Some(lease) => {
+                let cut = CancellationToken::new();
+                let call = self.inner.call(Breakage::watch(request, Some(cut.clone())));
+                Either::Right(Either::Left(lease::leased(call, lease, cut)))
+            }
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
-use self::drive::Drive;
+use self::{drive::Drive, feed::Sight};
 use super::{
     events::{block_json, config_options, modes},
     history::{Messages, caller, id, nothing},
@@ -27,6 +27,7 @@ use crate::{
         ListedSession, ObserveRequest, PromptRequest, SetConfigOptionRequest, SetConfigOptionResponse,
         SetModeRequest, SetModeResponse, sessions_server::Sessions, set_config_option_request,
     },
+    router::Access,
     session::{Answered, Wish},
     store::{self, Row},
 };
@@ -50,7 +51,12 @@ impl SessionsService {
 
     /// A session that the caller may drive.
     fn drive(&self, session_id: &str, caller: &Caller) -> Result<Drive, Status> {
-        let id = self.visible(session_id, caller)?;
+        let (id, access) = self.visible(session_id, caller)?;
+        if !access.drives() {
+            let text =
+                "you may watch this session, but not drive it; its owner can share it with you as a driver";
+            return Err(Status::permission_denied(text));
+        }
         Ok(Drive { hub: self.hub.clone(), caller: caller.clone(), id })
     }
 
@@ -61,13 +67,14 @@ impl SessionsService {
         Ok(())
     }
 
-    /// A session that the caller may at least watch.
-    fn visible(&self, session_id: &str, caller: &Caller) -> Result<Uuid, Status> {
+    /// A session that the caller may at least watch, and what else they may.
+    /// Administrators may watch all.
+    fn visible(&self, session_id: &str, caller: &Caller) -> Result<(Uuid, Access), Status> {
         let id = id("session_id", session_id)?;
-        match self.hub.router.agent(id, caller) {
-            Some(_) => Ok(id),
-            None => Err(nothing(id)),
-        }
+        let router = &self.hub.router;
+        let access = router.access(id, caller);
+        let as_admin = || router.row(id).filter(|_| caller.is_admin()).map(|_| Access::Observer);
+        access.or_else(as_admin).map(|access| (id, access)).ok_or_else(|| nothing(id))
     }
 }
 
@@ -214,8 +221,9 @@ impl Sessions for SessionsService {
     ) -> Result<Response<Self::ObserveStream>, Status> {
         let caller = caller(&request)?;
         let ObserveRequest { session_id, from_seq, history_only } = request.into_inner();
-        let id = self.visible(&session_id, &caller)?;
-        Ok(Response::new(feed::observe(&self.hub, id, from_seq.max(1), !history_only)))
+        let (id, _) = self.visible(&session_id, &caller)?;
+        let sight = Sight { hub: self.hub.clone(), caller, id };
+        Ok(Response::new(feed::observe(sight, from_seq.max(1), !history_only)))
     }
 
     async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {
@@ -228,11 +236,11 @@ impl Sessions for SessionsService {
         };
         let size = if page_size == 0 { PAGE } else { (page_size as usize).min(LARGEST_PAGE) };
         let all = self.hub.router.list(&caller, cwd.as_deref().map(Path::new));
-        let mut rest = all.into_iter().filter(|(id, _)| after.is_none_or(|after| *id < after));
+        let mut rest = all.into_iter().filter(|(id, ..)| after.is_none_or(|after| *id < after));
         let page: Vec<_> = rest.by_ref().take(size).collect();
         let last = rest.next().and_then(|_| page.last());
-        let next_page_token = last.map(|(id, _)| id.to_string()).unwrap_or_default();
-        let sessions = page.into_iter().map(|(id, row)| listed(id, row)).collect();
+        let next_page_token = last.map(|(id, ..)| id.to_string()).unwrap_or_default();
+        let sessions = page.into_iter().map(|(id, row, access)| listed(id, row, access)).collect();
         Ok(Response::new(ListResponse { sessions, next_page_token }))
     }
 
@@ -241,7 +249,7 @@ impl Sessions for SessionsService {
         request: Request<ListQueueRequest>,
     ) -> Result<Response<ListQueueResponse>, Status> {
         let caller = caller(&request)?;
-        let id = self.visible(&request.into_inner().session_id, &caller)?;
+        let (id, _) = self.visible(&request.into_inner().session_id, &caller)?;
         let prompts = match self.hub.router.live(id) {
             Some(handle) => handle.queue().await,
             None => Vec::new(),
@@ -281,14 +289,14 @@ impl Sessions for SessionsService {
     }
 }
 
-fn listed(id: Uuid, row: Row) -> ListedSession {
+fn listed(id: Uuid, row: Row, access: Access) -> ListedSession {
     ListedSession {
         session_id: id.to_string(),
         agent: row.agent.to_string(),
         cwd: row.cwd.display().to_string(),
         title: row.title.unwrap_or_default(),
         owner: row.owner,
-        role: "owner".into(),
+        role: access.name().into(),
         created_us: store::micros(row.created),
         updated_us: store::micros(row.updated),
         is_live: row.is_live,

@@ -32,6 +32,9 @@ const QUESTIONS: usize = 8;
 const PAGE: usize = 50;
 const LARGEST_PAGE: usize = 1000;
 
+/// Sessions that one question may name; databases take tens of thousands.
+const MOST_SHARED: usize = 10_000;
+
 /// About so many bytes of a session or a stream are held at once.
 const CHUNK: usize = 1 << 20;
 
@@ -52,8 +55,10 @@ impl std::fmt::Debug for History {
 /// Which sessions to tell of; what is empty does not narrow it.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
-    /// Only what this user may see.
+    /// Only what this user may see: their own, and what is shared with them.
     pub seen_by: Option<String>,
+    /// Sessions that are shared with them; of very many, the first ones.
+    pub shared: Vec<Uuid>,
     /// Who opened it.
     pub user: Option<String>,
     /// With which agent.
@@ -77,8 +82,10 @@ pub struct Filter {
 /// Which accesses to files to tell of; what is empty does not narrow it.
 #[derive(Debug, Clone, Default)]
 pub struct FileFilter {
-    /// Only what this user may see.
+    /// Only what this user may see: their own, and what is shared with them.
     pub seen_by: Option<String>,
+    /// Sessions that are shared with them; of very many, the first ones.
+    pub shared: Vec<Uuid>,
     /// A file or a directory.
     pub path: Option<String>,
     /// Whose session it was.
@@ -150,9 +157,9 @@ impl History {
                 question.bind(&format!(" AND s.{column} = ?"), Value::Text(value.clone()));
             }
         };
-        equals("user_name", &filter.seen_by);
         equals("user_name", &filter.user);
         equals("agent", &filter.agent);
+        seen(&mut question, 's', filter.seen_by.as_ref(), &filter.shared);
         if let Some(model) = &filter.model {
             question.bind(
                 r" AND (lower(s.model) LIKE lower(?) ESCAPE '\' OR EXISTS (SELECT 1 FROM turns t
@@ -226,10 +233,10 @@ impl History {
                 question.bind(&format!(" AND f.{column} = ?"), Value::Text(value.clone()));
             }
         };
-        equals("user_name", &filter.seen_by);
         equals("user_name", &filter.user);
         equals("agent", &filter.agent);
         equals("access", &filter.access);
+        seen(&mut question, 'f', filter.seen_by.as_ref(), &filter.shared);
         if let Some(session) = filter.session {
             question.bind(" AND f.session_id = ?", Value::Id(session));
         }
@@ -347,6 +354,18 @@ impl Entries {
 
 fn select<T: Record>(from: &str) -> Question {
     Question::new(format!("SELECT {} FROM {from}", T::COLUMNS.join(", ")))
+}
+
+/// Narrows a question about a table to what a user may see.
+fn seen(question: &mut Question, table: char, user: Option<&String>, shared: &[Uuid]) {
+    let Some(user) = user else { return };
+    question.bind(&format!(" AND ({table}.user_name = ?"), Value::Text(user.clone()));
+    let mut before = format!(" OR {table}.session_id IN (");
+    for id in shared.iter().take(MOST_SHARED) {
+        question.bind(&format!("{before}?"), Value::Id(*id));
+        before = ", ".to_owned();
+    }
+    question.push(if shared.is_empty() { ")" } else { "))" });
 }
 
 /// A pattern for texts that contain this one.

@@ -12,6 +12,7 @@ use std::{
 use bytes::{BufMut as _, Bytes, BytesMut};
 use serde_json::json;
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 use tracing::debug;
 use uuid::Uuid;
 
@@ -44,6 +45,8 @@ pub struct Follower {
     pub replays: bool,
     /// Where the editor has other paths than this host.
     pub cwd_map: Option<Arc<CwdMap>>,
+    /// It gets nothing more.
+    pub ended: CancellationToken,
 }
 
 /// The editor's queue is closed, or the history cannot be read: nothing more can
@@ -78,7 +81,7 @@ enum Word {
 
 /// Follows a session until it ends or the editor goes.
 pub async fn follow(with: Follower, seated: oneshot::Receiver<Seated>, history: History) {
-    let (events, slot) = (with.link.events.clone(), with.link.slot);
+    let (events, slot, ended) = (with.link.events.clone(), with.link.slot, with.ended.clone());
     if let Ok(seated) = seated.await {
         let name = format!("\"{}\"", with.session).into();
         let from = if with.replays { 1 } else { seated.at_seq + 1 };
@@ -95,7 +98,11 @@ pub async fn follow(with: Follower, seated: oneshot::Receiver<Seated>, history: 
             count: 0,
             is_open: false,
         };
-        following.run(seated, from).await.ok();
+        tokio::select! {
+            biased;
+            () = ended.cancelled() => {}
+            _ = following.run(seated, from) => {}
+        }
     }
     events.send(SessionEvent::Ended(slot)).await.ok();
 }

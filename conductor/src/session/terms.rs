@@ -41,6 +41,8 @@ pub enum SessionEvent {
     Opened(u32),
     /// The session is no more.
     Ended(u32),
+    /// The session is not shared with this editor's user any more.
+    Revoked(u32),
     /// The editor has not taken its frames for too long.
     Stalled,
 }

@@ -25,6 +25,11 @@ fn three() -> [About; 3] {
     [EDITING, other, again]
 }
 
+/// As many ids as a question takes, with this one first.
+fn many(id: Uuid) -> Vec<Uuid> {
+    std::iter::once(id).chain(std::iter::repeat_with(Uuid::now_v7)).take(12_000).collect()
+}
+
 async fn titles(history: &History, filter: Filter) -> Vec<String> {
     let page = history.sessions(&filter).await.unwrap();
     page.items.into_iter().map(|session| session.title.unwrap()).collect()
@@ -42,6 +47,9 @@ async fn sessions_are_found_by_every_filter() {
             (Filter { user: some("bob"), ..none() }, &["Again", "Poem"]),
             (Filter { seen_by: some("ann"), ..none() }, &["A faster parser"]),
             (Filter { seen_by: some("ann"), user: some("bob"), ..none() }, &[]),
+            (Filter { seen_by: some("ann"), shared: vec![ids[1]], ..none() }, &["Poem", "A faster parser"]),
+            (Filter { seen_by: some("eve"), shared: many(ids[2]), ..none() }, &["Again"]),
+            (Filter { seen_by: some("eve"), shared: vec![ids[2]], user: some("ann"), ..none() }, &[]),
             (Filter { agent: some("codex"), ..none() }, &["Poem"]),
             (Filter { agent: some("cod"), ..none() }, &[]),
             (Filter { model: some("OPUS"), ..none() }, &["Again", "A faster parser"]),
@@ -195,6 +203,9 @@ async fn accesses_to_files_are_a_feed() {
         assert_eq!(count(FileFilter { path: some("/etc"), ..none() }).await, 3);
         assert_eq!(count(FileFilter { path: some("/etc"), user: some("bob"), ..none() }).await, 2);
         assert_eq!(count(FileFilter { path: some("shadow"), seen_by: some("ann"), ..none() }).await, 1);
+        let shared =
+            FileFilter { path: some("shadow"), seen_by: some("ann"), shared: vec![ids[1]], ..none() };
+        assert_eq!(count(shared).await, 2);
         assert_eq!(count(FileFilter { path: some("shadow"), agent: some("codex"), ..none() }).await, 1);
         assert_eq!(count(FileFilter { path: some("shadow"), session: Some(ids[0]), ..none() }).await, 1);
         assert_eq!(count(FileFilter { access: some("delete"), ..none() }).await, 0);

@@ -4,10 +4,14 @@ use conductor::proto::{
     AnswerPermissionRequest, CancelRequest, CloseSessionRequest, CreateSessionRequest, Event, ListRequest,
     ListedSession, ObserveRequest, PromptRequest, event::Kind, sessions_client::SessionsClient,
 };
-use conductor_tests::{harness::Service, shipping::PATIENCE};
+use conductor_tests::{
+    harness::Service,
+    people::{Person, channel, owner},
+    shipping::PATIENCE,
+};
 use serde_json::Value;
 use tokio::time::timeout;
-use tonic::{Request, Status, Streaming, metadata::MetadataValue, transport::Channel};
+use tonic::{Request, Status, Streaming, transport::Channel};
 
 /// Larger than any event.
 const MOST: usize = 64 << 20;
@@ -16,21 +20,27 @@ const MOST: usize = 64 << 20;
 #[derive(Clone)]
 pub struct Typed {
     pub calls: SessionsClient<Channel>,
-    token: String,
+    person: Person,
 }
 
 impl Typed {
+    /// The user that the service runs as.
     pub async fn new(service: &Service) -> Self {
-        let channel = Channel::from_shared(service.endpoint()).unwrap().connect().await.unwrap();
-        let calls = SessionsClient::new(channel).max_decoding_message_size(MOST);
-        Self { calls, token: service.token() }
+        Self::of(service, owner(service)).await
+    }
+
+    /// Someone else, with a token of their own.
+    pub async fn named(service: &Service, user: &str) -> Self {
+        Self::of(service, Person::named(service, user)).await
+    }
+
+    async fn of(service: &Service, person: Person) -> Self {
+        let calls = SessionsClient::new(channel(service).await).max_decoding_message_size(MOST);
+        Self { calls, person }
     }
 
     pub fn with<T>(&self, message: T) -> Request<T> {
-        let mut request = Request::new(message);
-        let token: MetadataValue<_> = format!("Bearer {}", self.token).parse().unwrap();
-        request.metadata_mut().insert("authorization", token);
-        request
+        self.person.request(message)
     }
 
     /// A new session of the default agent.

@@ -7,4 +7,5 @@ mod client;
 mod driving;
 mod queue;
 mod refusals;
+mod sharing;
 mod watching;

@@ -13,7 +13,7 @@ use super::{
         events::Events,
         history::{Messages, nothing, unavailable},
     },
-    feed::{self, Out, Stop},
+    feed::{self, Out, Sight, Stop},
     inner,
 };
 use crate::{
@@ -22,6 +22,7 @@ use crate::{
     identity::Caller,
     proto::{Event, PromptQueued, TurnEnded, event::Kind},
     queue::NotSent,
+    router::Access,
     session::{QueuedPrompt, Seat, SeatRole, Seated, SessionHandle, Told},
     store,
 };
@@ -100,6 +101,11 @@ impl Drive {
         Ok(params.unwrap_or_default())
     }
 
+    /// Waits until the caller may not drive the session any more.
+    async fn lost(&self) {
+        self.hub.router.lost(self.id, &self.caller, Access::Driver).await;
+    }
+
     /// Asks the agent something, and gives the result as JSON.
     pub(super) async fn ask(&self, method: &str, params: &Value) -> Result<String, Status> {
         let request = inner::request(method, params)?;
@@ -166,6 +172,7 @@ impl Turn {
             biased;
             () = out.gone() => return Err(Stop::Gone),
             () = self.drive.hub.closing.cancelled() => return Err(out.draining()),
+            () = self.drive.lost() => return Err(nothing(self.drive.id).into()),
             begun = self.begun(&mut told) => match begun? {
                 Some(outgoing) => outgoing,
                 // It was taken back before its turn came.
@@ -176,7 +183,8 @@ impl Turn {
             },
         };
         let owner = self.drive.hub.router.row(self.drive.id).map(|row| row.owner).unwrap_or_default();
-        let mut telling = feed::Telling::behind(&self.drive.hub, self.drive.id, at_seq, Events::of(owner));
+        let Drive { hub, caller, id } = self.drive.clone();
+        let mut telling = feed::Telling::behind(&Sight { hub, caller, id }, at_seq, Events::of(owner));
         let mut turn = None;
         while let Some((frame, events)) = telling.next(out).await? {
             // Nobody hears of anything else here, and it must not pile up.

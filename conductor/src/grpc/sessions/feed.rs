@@ -2,7 +2,7 @@
 //! hands on what it says. Whoever reads slowly holds up nobody but this task,
 //! which loses its patience after a while: what was missed is on record.
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, pin::Pin, time::Duration};
 
 use futures_util::stream;
 use tokio::{sync::oneshot, time::timeout};
@@ -11,13 +11,15 @@ use uuid::Uuid;
 
 use super::super::{
     events::Events,
-    history::{Messages, unavailable},
+    history::{Messages, nothing, unavailable},
 };
 use crate::{
     connection::Hub,
+    identity::Caller,
     ledger::history::{Frame, Reading},
     proto::Event,
     queue::{self, NotSent},
+    router::Access,
 };
 
 /// Events that may wait for their reader, and their bytes: little, since all of
@@ -117,9 +119,19 @@ where
     Box::pin(messages)
 }
 
+/// Who reads which session.
+pub(super) struct Sight {
+    pub(super) hub: Hub,
+    pub(super) caller: Caller,
+    pub(super) id: Uuid,
+}
+
 /// A record that is being read into events.
 pub(super) struct Telling {
     hub: Hub,
+    /// The session is not the reader's, and shared with them no longer.
+    lost: Pin<Box<dyn Future<Output = ()> + Send>>,
+    id: Uuid,
     reading: Reading,
     events: Events,
     from: u64,
@@ -129,16 +141,26 @@ pub(super) struct Telling {
 impl Telling {
     /// Reads a session's record, from its beginning: what is before `from` is
     /// needed in order to know what the rest means.
-    pub(super) fn new(hub: &Hub, session: Uuid, from: u64, follow: bool) -> Self {
-        let reading = hub.history.frames(session, 1, None, follow);
-        Self { hub: hub.clone(), reading, events: Events::default(), from, frames: Vec::new().into_iter() }
+    pub(super) fn new(sight: &Sight, from: u64, follow: bool) -> Self {
+        let reading = sight.hub.history.frames(sight.id, 1, None, follow);
+        Self::of(sight, reading, Events::default(), from)
     }
 
     /// Reads it behind a number only, from where a turn is about to begin: what
     /// was before does not matter.
-    pub(super) fn behind(hub: &Hub, session: Uuid, seq: u64, events: Events) -> Self {
-        let reading = hub.history.frames(session, seq + 1, None, true);
-        Self { hub: hub.clone(), reading, events, from: 0, frames: Vec::new().into_iter() }
+    pub(super) fn behind(sight: &Sight, seq: u64, events: Events) -> Self {
+        let reading = sight.hub.history.frames(sight.id, seq + 1, None, true);
+        Self::of(sight, reading, events, 0)
+    }
+
+    fn of(sight: &Sight, reading: Reading, events: Events, from: u64) -> Self {
+        let Sight { hub, caller, id } = sight;
+        // What administrators may see nobody takes from them.
+        let lost: Pin<Box<dyn Future<Output = ()> + Send>> = match hub.router.access(*id, caller) {
+            Some(_) if !caller.is_admin() => Box::pin(hub.router.lost(*id, caller, Access::Observer)),
+            _ => Box::pin(std::future::pending()),
+        };
+        Self { hub: hub.clone(), lost, id: *id, reading, events, from, frames: Vec::new().into_iter() }
     }
 
     /// The next frame and its events; nothing at the end of the record.
@@ -156,6 +178,7 @@ impl Telling {
                 biased;
                 () = out.gone() => return Err(Stop::Gone),
                 () = self.hub.closing.cancelled() => return Err(out.draining()),
+                () = &mut self.lost => return Err(nothing(self.id).into()),
                 frames = self.reading.next() => frames.map_err(|error| unavailable(&error))?,
             };
             if frames.is_empty() {
@@ -167,9 +190,9 @@ impl Telling {
 }
 
 /// Tells what happened from a number on, and what happens.
-pub(super) fn observe(hub: &Hub, session: Uuid, from: u64, follow: bool) -> Messages<Event> {
-    let mut telling = Telling::new(hub, session, from, follow);
-    start(hub, from, |mut out| async move {
+pub(super) fn observe(sight: Sight, from: u64, follow: bool) -> Messages<Event> {
+    let mut telling = Telling::new(&sight, from, follow);
+    start(&sight.hub, from, |mut out| async move {
         while let Some((_, events)) = telling.next(&out).await? {
             for event in events {
                 out.send(event).await?;

@@ -104,10 +104,13 @@ impl Step<'_> {
         if self.state.how.as_deref() == Some("new") {
             self.state.cost = None;
         }
-        self.state.user = short(user, NAME).or(self.state.user.take());
-        self.state.team = joined(teams).or(self.state.team.take());
-        self.state.agent = short(agent, NAME).or(self.state.agent.take());
         let again = std::mem::replace(&mut self.state.opened, true);
+        // Whoever opens it again, it stays with the one who opened it first.
+        if !again || self.state.user.is_none() {
+            self.state.user = short(user, NAME).or(self.state.user.take());
+            self.state.team = joined(teams).or(self.state.team.take());
+        }
+        self.state.agent = short(agent, NAME).or(self.state.agent.take());
         let at = self.at();
         let session = &mut self.session;
         session.put(if again { "reopened_us" } else { "opened_us" }, at);

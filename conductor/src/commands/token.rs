@@ -1,0 +1,203 @@
+//! `conductor token`: gives others access to the service, and takes it back.
+
+use std::{
+    io::{self, IsTerminal as _, Write as _, stdout},
+    process::ExitCode,
+};
+
+use serde_json::{Value, json};
+use tonic::Status;
+
+use super::{
+    events::harmless,
+    table::Table,
+    terminal::{Style, clean},
+};
+use crate::{
+    cli::{CreateTokenArgs, GivenRole, Global, ListTokensArgs, RevokeTokenArgs, TokenAction, TokenArgs},
+    client::Client,
+    clock::rfc3339_us,
+    frame::escape,
+    proto::{ApiToken, CreateTokenRequest, ListTokensRequest, RevokeTokenRequest, TokenState},
+};
+
+/// How much of one value is shown in a table.
+const SHOWN: usize = 100;
+
+/// The shortest beginning of an id that names a token.
+const SHORTEST_ID: usize = 4;
+
+/// Runs the command.
+pub fn run(global: &Global, args: &TokenArgs) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            say(&format!("conductor token: cannot start: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let done = runtime.block_on(async {
+        match &args.action {
+            TokenAction::Create(args) => create(global, args).await,
+            TokenAction::Ls(args) => list(global, args).await,
+            TokenAction::Revoke(args) => revoke(global, args).await,
+        }
+    });
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            say(&format!("conductor token: {message}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[allow(clippy::print_stderr, reason = "this is a program's message to its user")]
+fn say(message: &str) {
+    eprintln!("{}", clean(message));
+}
+
+async fn create(global: &Global, args: &CreateTokenArgs) -> Result<(), String> {
+    let ttl_seconds = args.ttl.as_secs();
+    if ttl_seconds == 0 {
+        return Err("--ttl must be a second at least".to_owned());
+    }
+    let client = Client::connect(global, &args.endpoint).await.map_err(|error| error.message)?;
+    let role = match args.role {
+        GivenRole::Developer => "developer",
+        GivenRole::Admin => "admin",
+    };
+    let request = CreateTokenRequest {
+        user: args.user.clone(),
+        teams: args.team.clone(),
+        role: role.to_owned(),
+        ttl_seconds,
+    };
+    let made = client.tokens().create(request).await.map_err(|status| explain(&client, &status))?;
+    let made = made.into_inner();
+    let info = made.info.unwrap_or_default();
+    if args.json {
+        let mut shown = as_json(&info);
+        shown["token"] = made.token.into();
+        return print(&harmless(format!("{shown:#}\n")));
+    }
+    print(&format!("{}\n", made.token))?;
+    say(&format!(
+        "token {} for {}, good until {}. It is not shown again.\n\
+         Its user sets it as CONDUCTOR_TOKEN, and --endpoint or CONDUCTOR_ENDPOINT to {}.\n\
+         To take it back: conductor token revoke {}",
+        info.id,
+        info.user,
+        rfc3339_us(info.expires_us),
+        client.endpoint,
+        info.id,
+    ));
+    Ok(())
+}
+
+async fn list(global: &Global, args: &ListTokensArgs) -> Result<(), String> {
+    let client = Client::connect(global, &args.endpoint).await.map_err(|error| error.message)?;
+    let tokens = all(&client).await?;
+    if args.json {
+        let tokens: Vec<_> = tokens.iter().map(as_json).collect();
+        return print(&harmless(format!("{:#}\n", json!({ "tokens": tokens }))));
+    }
+    let mut table = Table::new(0);
+    table.row(["ID", "USER", "TEAMS", "ROLE", "STATE", "EXPIRES", "MADE BY"]);
+    for token in &tokens {
+        let text = |text: &str| if text.is_empty() { "-".to_owned() } else { escape(text.as_bytes(), SHOWN) };
+        table.row([
+            token.id.clone(),
+            text(&token.user),
+            text(&token.teams.join(",")),
+            text(&token.roles.join(",")),
+            state(token).to_owned(),
+            rfc3339_us(token.expires_us),
+            text(&token.created_by),
+        ]);
+    }
+    let style = Style::of(&stdout());
+    let mut lines = table.lines().into_iter();
+    let mut out = lines.next().map(|header| format!("{}\n", style.bold(&header))).unwrap_or_default();
+    lines.for_each(|line| out.push_str(&(line + "\n")));
+    if tokens.is_empty() && stdout().is_terminal() {
+        out.push_str("none; make one with `conductor token create --user NAME`\n");
+    }
+    print(&out)
+}
+
+async fn revoke(global: &Global, args: &RevokeTokenArgs) -> Result<(), String> {
+    let client = Client::connect(global, &args.endpoint).await.map_err(|error| error.message)?;
+    let id = resolve(&client, &args.id).await?;
+    let revoked = client.tokens().revoke(RevokeTokenRequest { id }).await;
+    let info = revoked.map_err(|status| explain(&client, &status))?.into_inner().info.unwrap_or_default();
+    print(&if args.json {
+        harmless(format!("{:#}\n", as_json(&info)))
+    } else {
+        format!("token {} of {} is revoked\n", info.id, escape(info.user.as_bytes(), SHOWN))
+    })
+}
+
+/// The id that is meant: itself, or its beginning.
+async fn resolve(client: &Client, given: &str) -> Result<String, String> {
+    if given.parse::<uuid::Uuid>().is_ok() {
+        return Ok(given.to_owned());
+    }
+    // Whoever gives the token itself shall not find it in what we say.
+    let is_prefix =
+        (SHORTEST_ID..36).contains(&given.len()) && given.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
+    if !is_prefix {
+        return Err("that is no token's id; `conductor token ls` lists them".to_owned());
+    }
+    let tokens = all(client).await?;
+    let given = given.to_ascii_lowercase();
+    let mut found = tokens.iter().filter(|token| token.id.starts_with(&given));
+    match (found.next(), found.next()) {
+        (Some(only), None) => Ok(only.id.clone()),
+        (Some(_), Some(_)) => Err(format!("several ids begin with `{given}`; give more of it")),
+        (None, _) => Err(format!("no token's id begins with `{given}`; `conductor token ls` lists them")),
+    }
+}
+
+async fn all(client: &Client) -> Result<Vec<ApiToken>, String> {
+    let listed = client.tokens().list(ListTokensRequest {}).await;
+    Ok(listed.map_err(|status| explain(client, &status))?.into_inner().tokens)
+}
+
+fn explain(client: &Client, status: &Status) -> String {
+    client.explain(status).message
+}
+
+fn state(token: &ApiToken) -> &'static str {
+    match token.state() {
+        TokenState::Valid => "valid",
+        TokenState::Expired => "expired",
+        TokenState::Revoked => "revoked",
+        TokenState::Unspecified => "-",
+    }
+}
+
+fn as_json(token: &ApiToken) -> Value {
+    json!({
+        "id": token.id,
+        "user": token.user,
+        "teams": token.teams,
+        "roles": token.roles,
+        "state": state(token),
+        "created_by": token.created_by,
+        "created_us": token.created_us,
+        "expires_us": token.expires_us,
+        "revoked_us": (token.revoked_us != 0).then_some(token.revoked_us),
+    })
+}
+
+/// Writes to stdout. Whoever reads no more has seen enough.
+fn print(text: &str) -> Result<(), String> {
+    let mut out = stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(format!("cannot write to stdout: {error}"))
+        }
+        _ => Ok(()),
+    }
+}

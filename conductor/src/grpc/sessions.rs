@@ -223,7 +223,7 @@ impl Sessions for SessionsService {
         let ObserveRequest { session_id, from_seq, history_only } = request.into_inner();
         let (id, _) = self.visible(&session_id, &caller)?;
         let sight = Sight { hub: self.hub.clone(), caller, id };
-        Ok(Response::new(feed::observe(sight, from_seq.max(1), !history_only)))
+        Ok(Response::new(feed::observe(&sight, from_seq.max(1), !history_only)))
     }
 
     async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {

@@ -2,7 +2,7 @@
 
 use conductor::proto::{CancelQueuedRequest, ListQueueRequest, PromptQueued, event::Kind};
 use conductor_tests::harness::service;
-use serde_json::json;
+use serde_json::{Value, json};
 use tonic::Code;
 
 use crate::client::{Events, Typed, names, said};
@@ -37,6 +37,20 @@ async fn prompts_wait_and_can_be_taken_back() {
     let list = queue(&mut client, &session).await;
     assert_eq!(list.iter().map(|entry| entry.text.as_str()).collect::<Vec<_>>(), ["second", "third"]);
     assert_eq!((list[0].entry, &list[0].user), (waits.entry, &waits.user));
+
+    // The same in a terminal.
+    let shown = service.run(&["sessions", "queue", &session, "--json"]);
+    let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert_eq!(shown["prompts"][0]["text"], "second");
+    let shown = String::from_utf8(service.run(&["sessions", "queue", "last"]).stdout).unwrap();
+    assert!(shown.starts_with("ENTRY") && shown.contains("third"), "{shown}");
+    let mut fourth = client.prompt(&session, "fourth").await;
+    let entry = queued(&mut fourth).await.entry.to_string();
+    let taken = service.run(&["sessions", "queue", &session, "--cancel", &entry]);
+    assert_eq!(String::from_utf8(taken.stdout).unwrap(), format!("prompt {entry} is taken back\n"));
+    assert_eq!(fourth.end().await, "cancelled");
+    let again = service.run(&["sessions", "queue", &session, "--cancel", &entry]);
+    assert_eq!(again.status.code(), Some(1));
 
     let take_back = |entry| CancelQueuedRequest { session_id: session.clone(), entry };
     client.calls.cancel_queued(client.with(take_back(waits.entry))).await.unwrap();

@@ -190,8 +190,8 @@ impl Telling {
 }
 
 /// Tells what happened from a number on, and what happens.
-pub(super) fn observe(sight: Sight, from: u64, follow: bool) -> Messages<Event> {
-    let mut telling = Telling::new(&sight, from, follow);
+pub(super) fn observe(sight: &Sight, from: u64, follow: bool) -> Messages<Event> {
+    let mut telling = Telling::new(sight, from, follow);
     start(&sight.hub, from, |mut out| async move {
         while let Some((_, events)) = telling.next(&out).await? {
             for event in events {

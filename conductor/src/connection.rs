@@ -104,7 +104,9 @@ pub struct Greeting {
     pub cwd: Option<PathBuf>,
     /// It had another connection before, which is lost.
     pub again: bool,
-    /// Its sessions go on without it.
+    /// It may come back, so that turns go on without it.
+    pub outlived: bool,
+    /// Its sessions go on without it, even without a turn.
     pub lingers: bool,
 }
 

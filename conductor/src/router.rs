@@ -81,11 +81,18 @@ impl Table {
 #[derive(Debug, Clone)]
 pub struct Router {
     table: Arc<Mutex<Table>>,
-    turns: Arc<watch::Sender<usize>>,
+    turns: Arc<watch::Sender<Turns>>,
     changes: Arc<watch::Sender<u64>>,
     saved: Arc<watch::Sender<u64>>,
     /// Somebody's access to a session has changed.
     sharing: Arc<watch::Sender<()>>,
+}
+
+/// How many turns are running, and whether another one may begin.
+#[derive(Debug, Default)]
+struct Turns {
+    running: usize,
+    is_last: bool,
 }
 
 /// What a look for a session found.
@@ -116,7 +123,7 @@ impl Router {
                 shared: HashSet::new(),
                 version,
             })),
-            turns: Arc::new(watch::channel(0).0),
+            turns: Arc::new(watch::channel(Turns::default()).0),
             changes: Arc::new(watch::channel(version).0),
             saved: Arc::new(watch::channel(0).0),
             sharing: Arc::new(watch::channel(()).0),
@@ -286,29 +293,37 @@ impl Router {
         list
     }
 
-    /// Notes a turn that has begun.
-    pub fn turn_begun(&self, id: Uuid) {
-        self.turns.send_modify(|turns| *turns += 1);
-        self.change(id, |entry| entry.row.updated = SystemTime::now());
+    /// Notes a turn that begins; `false` if none may begin any more.
+    pub fn begin_turn(&self, id: Uuid) -> bool {
+        let may_begin = self.turns.send_if_modified(|turns| {
+            turns.running += usize::from(!turns.is_last);
+            !turns.is_last
+        });
+        if may_begin {
+            self.change(id, |entry| entry.row.updated = SystemTime::now());
+        }
+        may_begin
     }
 
     /// Notes a turn that has ended, and the last number of its record.
     pub fn turn_ended(&self, id: Uuid, seq: u64) {
-        self.turns.send_modify(|turns| *turns = turns.saturating_sub(1));
+        self.turns.send_modify(|turns| turns.running = turns.running.saturating_sub(1));
         self.change(id, |entry| {
             entry.row.updated = SystemTime::now();
             entry.row.seq = entry.row.seq.max(seq);
         });
     }
 
-    /// Waits until no turn is running.
-    pub async fn idle(&self) {
-        self.turns.subscribe().wait_for(|turns| *turns == 0).await.ok();
+    /// Lets no turn begin any more, and waits until none is running. The two
+    /// are one: a turn that began unseen in between would be cut short.
+    pub async fn last_turns(&self) {
+        self.turns.send_modify(|turns| turns.is_last = true);
+        self.turns.subscribe().wait_for(|turns| turns.running == 0).await.ok();
     }
 
     /// How many turns are running.
     pub fn turns(&self) -> usize {
-        *self.turns.borrow()
+        self.turns.borrow().running
     }
 
     /// Waits until something is to be saved.

@@ -288,7 +288,7 @@ async fn drain(hub: &Hub, stop: &CancellationToken, signals: &mut Signals) {
     hub.draining.cancel();
     stop.cancel();
     let ending = async {
-        if timeout(grace, hub.router.idle()).await.is_err() {
+        if timeout(grace, hub.router.last_turns()).await.is_err() {
             warn!(turns = hub.router.turns(), "turns still run; they are ended");
         }
         hub.closing.cancel();

@@ -181,6 +181,7 @@ fn greeting(hello: Hello, client: String, again: bool) -> Greeting {
         wish: Wish { model: some(hello.model), mode: some(hello.mode) },
         cwd: some(hello.cwd).map(PathBuf::from),
         again,
+        outlived: hello.resumable,
         lingers: false,
     }
 }

@@ -83,6 +83,13 @@ impl Session {
     }
 
     fn begin_turn(&mut self, seat: u32, frame: &Frame, late: bool) {
+        if !self.router.begin_turn(self.open.id) {
+            let refusal = Refusal::new(code::LIMIT, "the service is stopping; ask again once it is back");
+            if late {
+                self.entries.push(Recorded::Late(seat, frame.clone(), None));
+            }
+            return self.answer(seat, refusal.frame(frame.get(frame.peek().id)));
+        }
         self.forward(seat, frame, Some(Purpose::Prompt), late);
         let number =
             self.requests.find(|request| request.purpose == Purpose::Prompt).map(|(number, _)| number);
@@ -90,12 +97,11 @@ impl Session {
         let from_seq = self.recorder.last_seq();
         self.turn = number.map(|number| Turn { number, from_seq, cancelled: None });
         (self.heard, self.is_stalled) = (Instant::now(), false);
-        self.router.turn_begun(self.open.id);
     }
 
     /// After a turn's end: the next prompt, if one waits.
     pub(super) fn next_turn(&mut self) {
-        if self.turn.is_none()
+        while self.turn.is_none()
             && let Some(asked) = self.queued.pop_front()
         {
             self.begin_turn(asked.seat, &asked.frame, true);

@@ -165,6 +165,11 @@ impl Router {
         seen.map(|entry| entry.row.agent.clone())
     }
 
+    /// What is known of a session.
+    pub fn row(&self, id: Uuid) -> Option<Row> {
+        self.lock().get(id).map(|entry| entry.row.clone())
+    }
+
     /// Claims a parked session for reopening.
     pub fn claim(&self, id: Uuid, caller: &Caller) -> Found {
         let mut table = self.lock();

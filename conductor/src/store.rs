@@ -290,7 +290,8 @@ fn session(row: &SqliteRow) -> Result<(Uuid, Row), sqlx::Error> {
     ))
 }
 
-fn micros(moment: SystemTime) -> i64 {
+/// Microseconds since 1970.
+pub fn micros(moment: SystemTime) -> i64 {
     let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }

@@ -126,7 +126,7 @@ impl NewStream {
     /// Serves a new connection, whatever streams will carry it.
     async fn begin(self, hello: Hello, again: bool) {
         let Self { hub, tethers, caller, messages, breakage, opened } = self;
-        if let Some(unknown) = unknown_agent(&hub, &hello) {
+        if let Some(unknown) = unknown_agent(&hub, &hello.agent) {
             return opened.send(Err(End::NoAgent(unknown))).unwrap_or(());
         }
         let id = Uuid::now_v7();
@@ -164,13 +164,14 @@ fn welcome(attached: &Attached, resumed: bool) -> Welcome {
     }
 }
 
-fn unknown_agent(hub: &Hub, hello: &Hello) -> Option<String> {
+/// What is wrong with the name of an agent; nothing if it is one, or none.
+pub(super) fn unknown_agent(hub: &Hub, name: &str) -> Option<String> {
     let config = hub.config.borrow();
-    if hello.agent.is_empty() || config.agents.contains_key(&hello.agent) {
+    if name.is_empty() || config.agents.contains_key(name) {
         return None;
     }
     let known: Vec<&str> = config.agents.keys().map(String::as_str).collect();
-    let asked = frame::escape(hello.agent.as_bytes(), 100);
+    let asked = frame::escape(name.as_bytes(), 100);
     Some(format!("there is no agent `{asked}`; there are: {}", known.join(", ")))
 }
 

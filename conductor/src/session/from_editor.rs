@@ -160,6 +160,8 @@ impl Session {
         // Where several are asked, one that does not choose leaves it to the
         // others.
         if is_permission && ask.chosen(frame).is_none() && self.declines(number, seat) {
+            let params = serde_json::json!({ "user": self.user(seat) });
+            self.recorder.note(note::DECLINED, &params);
             return;
         }
         if is_permission {

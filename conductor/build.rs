@@ -20,6 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     tonic_prost_build::configure()
         // An RPC named Connect would collide with the generated constructor.
         .build_transport(false)
+        .codec_path("crate::grpc::codec::SmallCodec")
         // Frames are shared slices of the received message, not copies.
         .bytes(".conductor.v1.Run.frames")
         .compile_fds(descriptors)?;

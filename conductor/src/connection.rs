@@ -268,8 +268,10 @@ async fn converse(
             biased;
             () = closing.cancelled() => return End::Draining,
             Some(event) = happened.recv() => {
-                if event == SessionEvent::Stalled {
-                    return End::Stalled;
+                match event {
+                    SessionEvent::Stalled => return End::Stalled,
+                    SessionEvent::Broken => return End::Broken,
+                    _ => {}
                 }
                 connection.session_event(event);
             }
@@ -543,7 +545,7 @@ impl Connection {
                     }
                 }
             }
-            SessionEvent::Stalled => {}
+            SessionEvent::Stalled | SessionEvent::Broken => {}
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod agents;
 mod breakage;
+pub mod codec;
 mod convert;
 mod events;
 mod history;

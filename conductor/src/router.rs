@@ -37,6 +37,8 @@ struct Entry {
     /// The process that served it last, while that is ending: some agents
     /// refuse a second one meanwhile.
     leaving: Option<Ended>,
+    /// One of its turns is running.
+    in_turn: bool,
     /// With whom it is shared.
     shares: Vec<Share>,
 }
@@ -114,7 +116,7 @@ impl Router {
     /// A table with what the store knows, of which some must be written.
     pub fn new(rows: HashMap<Uuid, Row>, changed: Vec<Uuid>) -> Self {
         let version = changed.len() as u64;
-        let entry = |row| Entry { row, live: None, leaving: None, shares: Vec::new() };
+        let entry = |row| Entry { row, live: None, leaving: None, in_turn: false, shares: Vec::new() };
         let sessions = rows.into_iter().map(|(id, row)| (id, entry(row))).collect();
         Self {
             table: Arc::new(Mutex::new(Table {
@@ -150,7 +152,9 @@ impl Router {
     /// Notes a session that has been opened.
     pub fn opened(&self, id: Uuid, row: Row, handle: SessionHandle) {
         let live = Some(Live::Started(handle));
-        self.lock().sessions.insert(id, Entry { row, live, leaving: None, shares: Vec::new() });
+        self.lock()
+            .sessions
+            .insert(id, Entry { row, live, leaving: None, in_turn: false, shares: Vec::new() });
         self.change(id, |_| {});
     }
 
@@ -300,7 +304,10 @@ impl Router {
             !turns.is_last
         });
         if may_begin {
-            self.change(id, |entry| entry.row.updated = SystemTime::now());
+            self.change(id, |entry| {
+                entry.in_turn = true;
+                entry.row.updated = SystemTime::now();
+            });
         }
         may_begin
     }
@@ -309,9 +316,23 @@ impl Router {
     pub fn turn_ended(&self, id: Uuid, seq: u64) {
         self.turns.send_modify(|turns| turns.running = turns.running.saturating_sub(1));
         self.change(id, |entry| {
+            entry.in_turn = false;
             entry.row.updated = SystemTime::now();
             entry.row.seq = entry.row.seq.max(seq);
         });
+    }
+
+    /// Notes that a session's task broke down, and its turn with it.
+    pub fn broken(&self, id: Uuid) {
+        let mut was_in_turn = false;
+        self.change(id, |entry| {
+            was_in_turn = std::mem::take(&mut entry.in_turn);
+            entry.live = None;
+            entry.row.is_live = false;
+        });
+        if was_in_turn {
+            self.turns.send_modify(|turns| turns.running = turns.running.saturating_sub(1));
+        }
     }
 
     /// Lets no turn begin any more, and waits until none is running. The two

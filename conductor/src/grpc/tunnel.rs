@@ -131,7 +131,9 @@ impl NewStream {
         }
         let id = Uuid::now_v7();
         let span = info_span!("connection", connection.id = %id, user = %caller.user);
-        let serve = async move {
+        // In a box of its own: whatever an async function moves about, it keeps
+        // room for twice, and this lasts as long as the connection.
+        let serve = Box::pin(async move {
             let patience = {
                 let config = hub.config.borrow();
                 let service = &config.service;
@@ -146,7 +148,7 @@ impl NewStream {
             let how = connection::serve(id, hub, caller, greeting, tied.inbound, tied.out).await;
             info!(?how, "editor disconnected");
             tied.end.send(how).ok();
-        };
+        });
         serve.instrument(span).await;
     }
 }

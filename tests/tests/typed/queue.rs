@@ -42,7 +42,7 @@ async fn prompts_wait_and_can_be_taken_back() {
     let shown = service.run(&["sessions", "queue", &session, "--json"]);
     let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
     assert_eq!(shown["prompts"][0]["text"], "second");
-    let shown = String::from_utf8(service.run(&["sessions", "queue", "last"]).stdout).unwrap();
+    let shown = String::from_utf8(service.run(&["sessions", "queue", &session]).stdout).unwrap();
     assert!(shown.starts_with("ENTRY") && shown.contains("third"), "{shown}");
     let mut fourth = client.prompt(&session, "fourth").await;
     let entry = queued(&mut fourth).await.entry.to_string();

@@ -97,6 +97,15 @@ struct Turns {
     is_last: bool,
 }
 
+/// A page of the sessions that somebody may see.
+#[derive(Debug)]
+pub struct Listed {
+    /// The sessions, and what may be done with each.
+    pub page: Vec<(Uuid, Row, Access)>,
+    /// There are more behind them.
+    pub has_more: bool,
+}
+
 /// What a look for a session found.
 #[derive(Debug)]
 pub enum Found {
@@ -284,17 +293,23 @@ impl Router {
         }
     }
 
-    /// The sessions that the caller may see, and what they may do with each,
-    /// newest first.
-    pub fn list(&self, caller: &Caller, cwd: Option<&Path>) -> Vec<(Uuid, Row, Access)> {
+    /// The sessions that the caller may see, newest first: at most so many of
+    /// those before one, and whether there are more.
+    pub fn list(&self, caller: &Caller, cwd: Option<&Path>, before: Option<Uuid>, most: usize) -> Listed {
         let table = self.lock();
-        let is_there = |row: &Row| !row.is_deleted && cwd.is_none_or(|cwd| row.cwd == cwd);
-        let there = table.sessions.iter().filter(|(_, entry)| is_there(&entry.row));
+        let is_there = |id: &Uuid, row: &Row| {
+            !row.is_deleted
+                && before.is_none_or(|before| *id < before)
+                && cwd.is_none_or(|cwd| row.cwd == cwd)
+        };
+        let there = table.sessions.iter().filter(|(id, entry)| is_there(id, &entry.row));
         let seen = there.filter_map(|(id, entry)| Some((*id, entry, sharing::access(entry, caller)?)));
-        let mut list: Vec<_> = seen.map(|(id, entry, access)| (id, entry.row.clone(), access)).collect();
-        drop(table);
-        list.sort_by_key(|(id, ..)| std::cmp::Reverse(*id));
-        list
+        // Only what is told is copied: there may be very many.
+        let mut seen: Vec<_> = seen.collect();
+        seen.sort_unstable_by_key(|(id, ..)| std::cmp::Reverse(*id));
+        let page =
+            seen.iter().take(most).map(|(id, entry, access)| (*id, entry.row.clone(), *access)).collect();
+        Listed { page, has_more: seen.len() > most }
     }
 
     /// Notes a turn that begins; `false` if none may begin any more.

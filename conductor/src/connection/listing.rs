@@ -10,7 +10,7 @@ use super::Connection;
 use crate::{
     acp::{self, Refusal, SessionEntry, code},
     frame::Frame,
-    router::Access,
+    router::{Access, Listed},
 };
 
 /// Sessions in one answer to `session/list`.
@@ -34,10 +34,8 @@ impl Connection {
             },
         };
         self.record(frame);
-        let all = self.hub.router.list(&self.caller, cwd.as_deref());
-        let mut rest = all.into_iter().filter(|(id, ..)| after.is_none_or(|after| *id < after));
-        let page: Vec<_> = rest.by_ref().take(PAGE).collect();
-        let next = rest.next().and_then(|_| page.last()).map(|(id, ..)| id.simple().to_string());
+        let Listed { page, has_more } = self.hub.router.list(&self.caller, cwd.as_deref(), after, PAGE);
+        let next = page.last().filter(|_| has_more).map(|(id, ..)| id.simple().to_string());
         let sessions: Vec<SessionEntry> = page
             .into_iter()
             .map(|(id, entry, access)| SessionEntry {

@@ -27,7 +27,7 @@ use crate::{
         ListedSession, ObserveRequest, PromptRequest, SetConfigOptionRequest, SetConfigOptionResponse,
         SetModeRequest, SetModeResponse, sessions_server::Sessions, set_config_option_request,
     },
-    router::Access,
+    router::{Access, Listed},
     session::{Answered, Wish},
     store::{self, Row},
 };
@@ -235,10 +235,9 @@ impl Sessions for SessionsService {
             token => Some(id("page_token", token)?),
         };
         let size = if page_size == 0 { PAGE } else { (page_size as usize).min(LARGEST_PAGE) };
-        let all = self.hub.router.list(&caller, cwd.as_deref().map(Path::new));
-        let mut rest = all.into_iter().filter(|(id, ..)| after.is_none_or(|after| *id < after));
-        let page: Vec<_> = rest.by_ref().take(size).collect();
-        let last = rest.next().and_then(|_| page.last());
+        let Listed { page, has_more } =
+            self.hub.router.list(&caller, cwd.as_deref().map(Path::new), after, size);
+        let last = page.last().filter(|_| has_more);
         let next_page_token = last.map(|(id, ..)| id.to_string()).unwrap_or_default();
         let sessions = page.into_iter().map(|(id, row, access)| listed(id, row, access)).collect();
         Ok(Response::new(ListResponse { sessions, next_page_token }))

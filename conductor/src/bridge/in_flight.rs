@@ -66,8 +66,10 @@ impl InFlight {
     }
 
     /// The answers to all that is left but `spared`, which will be asked again.
-    pub(super) fn refusals(&mut self, why: &str, spared: impl Fn(&[u8]) -> bool) -> Vec<u8> {
-        let refusal = Refusal::new(code::UNREACHABLE, why);
+    /// They say how far the service's frames have come.
+    pub(super) fn refusals(&mut self, why: &str, last_seq: u64, spared: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+        let data = Some(json!({ "lastSeq": last_seq }));
+        let refusal = Refusal { code: code::UNREACHABLE, message: why.to_string(), data };
         let (kept, ids): (Vec<_>, Vec<_>) = self.ids.drain(..).partition(|id| spared(id));
         self.ids = kept;
         ids.into_iter().flat_map(|id| refusal.frame(&id)).collect()
@@ -121,9 +123,12 @@ mod tests {
         );
         open.asked(&Bytes::from_static(b"{\"id\":8,\"result\":{}}\n"), &mut recall);
         assert!(open.waits_for(b"\"1\""));
-        let left = String::from_utf8(open.refusals("gone", |_| false)).unwrap_or_default();
+        let left = String::from_utf8(open.refusals("gone", 7, |_| false)).unwrap_or_default();
         assert_eq!(left.lines().count(), 1, "{left}");
-        assert!(left.contains(r#""id":"1","error":{"code":-31003,"message":"gone""#), "{left}");
+        assert!(
+            left.contains(r#""id":"1","error":{"code":-31003,"message":"gone","data":{"lastSeq":7}}"#),
+            "{left}"
+        );
         let back = String::from_utf8(open.withdrawals().to_vec()).unwrap_or_default();
         assert!(back.lines().count() == 1 && back.contains(r#""requestId":7"#), "{back}");
     }

@@ -184,10 +184,10 @@ impl Relay {
     pub(super) fn forgotten(&self, why: &str) -> Vec<u8> {
         let mut state = self.state.borrow_mut();
         let State { up, open, recall, taken } = &mut *state;
-        *taken = 0;
+        let last_seq = std::mem::take(taken);
         let first = recall.again(|id| open.waits_for(id));
         let asks_again = recall.initialize_id();
-        let mut words = open.refusals(why, |id| asks_again.is_some_and(|asked| asked == id));
+        let mut words = open.refusals(why, last_seq, |id| asks_again.is_some_and(|asked| asked == id));
         words.extend_from_slice(&open.withdrawals());
         up.restarted(first);
         self.room.notify_one();
@@ -197,11 +197,11 @@ impl Relay {
     /// The answers to all that the editor still waits for.
     pub(super) fn refusals(&self, why: &str) -> Vec<u8> {
         let mut state = self.state.borrow_mut();
-        let State { up, open, recall, .. } = &mut *state;
+        let State { up, open, recall, taken } = &mut *state;
         for block in up.rest() {
             open.asked(block, recall);
         }
-        open.refusals(why, |_| false)
+        open.refusals(why, *taken, |_| false)
     }
 }
 

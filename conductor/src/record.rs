@@ -115,6 +115,9 @@ pub mod note {
     pub const UNSEATED: &str = "_conductor/unseated";
     /// The frame that comes next was said by this `user`, not the owner.
     pub const BY: &str = "_conductor/by";
+    /// The answer that comes next was not passed on: it chooses nothing, and
+    /// others may still answer; or it was not theirs to give who gave it.
+    pub const DECLINED: &str = "_conductor/declined";
     /// The agent shows no sign of work in the running turn: `after`, in seconds.
     pub const TURN_STALLED: &str = "_conductor/turn_stalled";
     /// It has ended: `reason`; if the conductor was killed, `lastSeq`, the last

@@ -149,12 +149,12 @@ impl Session {
         let Some(ask) = self.asks.get_mut(number) else { return };
         let is_permission = ask.frame.is_some();
         if seat != LEAD && !is_permission {
-            return;
+            return self.recorder.note(note::DECLINED, &serde_json::json!({}));
         }
         // Where several are asked, one that does not choose leaves it to the
         // others.
         if is_permission && ask.chosen(frame).is_none() && self.declines(number, seat) {
-            return;
+            return self.recorder.note(note::DECLINED, &serde_json::json!({}));
         }
         if is_permission {
             self.decided(number, Some(seat));

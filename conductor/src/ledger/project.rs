@@ -96,6 +96,8 @@ pub struct State {
     how: Option<String>,
     opened: bool,
     binding: Option<Uuid>,
+    /// What our notes say of the frame that comes next.
+    next: Next,
     /// Prompts without an answer; the first is the turn that runs.
     turns: VecDeque<Turn>,
     had_turns: bool,
@@ -112,6 +114,15 @@ pub struct State {
     commands: VecDeque<(u64, u64)>,
     terminals: HashMap<u64, requests::Terminal>,
     cost: Option<f64>,
+}
+
+/// What notes say of the frame behind them.
+#[derive(Debug, Default)]
+struct Next {
+    /// Who said it, if that was not the session's owner.
+    by: Option<String>,
+    /// It is an answer that was not passed on.
+    is_declined: bool,
 }
 
 #[derive(Debug)]
@@ -142,6 +153,7 @@ fn counted(session: Fact, frame: &FrameView<'_>) -> Option<Fact> {
 /// Turns one frame into facts. Frames of one stream come in order.
 pub fn project(state: &mut State, frame: &FrameView<'_>) -> Projected {
     let peek = frame::peek(frame.raw);
+    let told = std::mem::take(&mut state.next);
     let (Ok(peek), Ok(text)) = (&peek, std::str::from_utf8(frame.raw)) else {
         let envelope = Envelope { kind: "opaque", binding: state.binding, ..Envelope::default() };
         let session = Fact::new(SESSIONS, [frame.stream.id.into()]);
@@ -153,6 +165,7 @@ pub fn project(state: &mut State, frame: &FrameView<'_>) -> Projected {
         frame,
         text,
         peek,
+        told,
         session: Fact::new(SESSIONS, [frame.stream.id.into()]),
         facts: Vec::new(),
         items: 0,
@@ -202,6 +215,8 @@ struct Step<'a> {
     frame: &'a FrameView<'a>,
     text: &'a str,
     peek: &'a Peek,
+    /// What the notes in front of it say.
+    told: Next,
     /// What it says of the session itself.
     session: Fact,
     facts: Vec<Fact>,
@@ -252,6 +267,7 @@ impl<'a> Step<'a> {
                 _ => {}
             },
             (Kind::Request, Some(params)) => self.request(params),
+            (Kind::Request, None) if self.frame.origin == Origin::Editor => self.wait(requests::What::Other),
             (Kind::Result, _) => self.answer(self.get(self.peek.outcome), None),
             (Kind::Error, _) => self.answer(None, self.get(self.peek.outcome)),
             _ => {}
@@ -274,12 +290,13 @@ impl<'a> Step<'a> {
     }
 
     /// The request that this frame answers. Whoever was asked knows it by the
-    /// id that it went on with; we answer by the id that it came with.
+    /// id that it went on with; we answer by the id that it came with. Several
+    /// editors may use that id at once, and ours is the answer to the last.
     fn answered(&mut self) -> Option<requests::What> {
         let id = self.get(self.peek.id)?;
         let number: Option<u64> = id.parse().ok();
         let (origin, to) = (self.frame.origin, self.frame.to);
-        let at = self.state.waiting.iter().position(|waiting| match (origin, waiting.from) {
+        let at = self.state.waiting.iter().rposition(|waiting| match (origin, waiting.from) {
             (Origin::Conductor, from) => towards(from) == to && *waiting.own == *id,
             // Our own requests go out with the id that they have.
             (_, Origin::Conductor) => towards(origin) == waiting.to && *waiting.own == *id,

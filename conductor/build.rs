@@ -6,7 +6,7 @@ use prost::Message as _;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let root = PathBuf::from("../proto");
-    let files = ["acp", "agents", "history", "sessions", "sharing", "tokens"]
+    let files = ["acp", "agents", "events", "history", "sessions", "sharing", "tokens"]
         .map(|name| format!("conductor/v1/{name}.proto"));
     println!("cargo::rerun-if-changed=../proto");
     // sqlx compiles the migrations in, but does not notice a new file.
@@ -20,6 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     tonic_prost_build::configure()
         // An RPC named Connect would collide with the generated constructor.
         .build_transport(false)
+        .codec_path("crate::grpc::codec::SmallCodec")
         // Frames are shared slices of the received message, not copies.
         .bytes(".conductor.v1.Run.frames")
         .compile_fds(descriptors)?;

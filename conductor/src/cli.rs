@@ -255,6 +255,8 @@ pub enum SessionsAction {
         Without a terminal, or with --json, one only watches. --json prints one event per line, as `prompt --json` does."
     )]
     Attach(AttachSessionArgs),
+    /// List the prompts that wait for a session's running turn, or take one back
+    Queue(QueueArgs),
     /// End a session, whoever has it open
     Close(CloseSessionArgs),
     /// Let somebody else, or a team, watch or drive a session
@@ -326,6 +328,22 @@ pub struct ShowSessionArgs {
     /// Where the record is.
     #[command(flatten)]
     pub history: HistoryArgs,
+    /// Print JSON, for machines
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which session's queue.
+#[derive(Debug, Args)]
+pub struct QueueArgs {
+    /// The session's id, its beginning if there is only one such, or `last`
+    pub id: String,
+    /// Where the service is.
+    #[command(flatten)]
+    pub endpoint: EndpointArgs,
+    /// Take this prompt back, by its number in the list
+    #[arg(long, value_name = "ENTRY")]
+    pub cancel: Option<u64>,
     /// Print JSON, for machines
     #[arg(long)]
     pub json: bool,

@@ -220,13 +220,15 @@ impl Client {
                 | Code::Unavailable
                 | Code::Aborted
                 | Code::DeadlineExceeded
+                // Found here: what came is not what was sent. It can be sent again.
+                | Code::DataLoss
         );
         let message = match status.code() {
             Code::Unauthenticated => format!("{} refused the token: {text}", self.endpoint),
             Code::Unknown | Code::Cancelled | Code::Internal => {
                 format!("lost the conductor at {}; is it still running? ({text})", self.endpoint)
             }
-            Code::Unavailable => format!("lost the conductor at {}: {text}", self.endpoint),
+            Code::Unavailable | Code::DataLoss => format!("lost the conductor at {}: {text}", self.endpoint),
             Code::Unimplemented => {
                 format!("{} does not know this call; it may be another version of conductor", self.endpoint)
             }

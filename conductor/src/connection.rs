@@ -104,7 +104,9 @@ pub struct Greeting {
     pub cwd: Option<PathBuf>,
     /// It had another connection before, which is lost.
     pub again: bool,
-    /// Its sessions go on without it.
+    /// It may come back, so that turns go on without it.
+    pub outlived: bool,
+    /// Its sessions go on without it, even without a turn.
     pub lingers: bool,
 }
 
@@ -266,8 +268,10 @@ async fn converse(
             biased;
             () = closing.cancelled() => return End::Draining,
             Some(event) = happened.recv() => {
-                if event == SessionEvent::Stalled {
-                    return End::Stalled;
+                match event {
+                    SessionEvent::Stalled => return End::Stalled,
+                    SessionEvent::Broken => return End::Broken,
+                    _ => {}
                 }
                 connection.session_event(event);
             }
@@ -541,7 +545,7 @@ impl Connection {
                     }
                 }
             }
-            SessionEvent::Stalled => {}
+            SessionEvent::Stalled | SessionEvent::Broken => {}
         }
     }
 

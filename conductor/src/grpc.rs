@@ -2,7 +2,9 @@
 
 mod agents;
 mod breakage;
+pub mod codec;
 mod convert;
+mod events;
 mod history;
 mod incoming;
 mod layers;
@@ -107,7 +109,9 @@ pub async fn serve(
     let history = HistoryServer::new(history::HistoryService::new(hub.clone()))
         .max_encoding_message_size(MAX_HISTORY_MESSAGE);
     let sharing = SharingServer::new(sharing::SharingService::new(hub.clone()));
-    let sessions = SessionsServer::new(sessions::SessionsService::new(hub));
+    let sessions = SessionsServer::new(sessions::SessionsService::new(hub))
+        .max_decoding_message_size(MAX_MESSAGE)
+        .max_encoding_message_size(MAX_HISTORY_MESSAGE);
     let mut routes = server
         .add_service(tunnel)
         .add_service(agents)

@@ -48,6 +48,9 @@ pub mod rebuild; // derived tables anew; another ledger's frames
 /// used at all. If it does not answer, the service starts without it.
 const FIRST_ATTEMPT: Duration = Duration::from_secs(3);
 
+/// How long it may take to end.
+const STOPPING: Duration = Duration::from_secs(6);
+
 /// A handle to the ledger. What it stands for is a task that carries frames
 /// from the journal into the database.
 #[derive(Debug, Clone)]
@@ -130,7 +133,10 @@ impl Ledger {
     pub async fn stop(&self) {
         self.stop.cancel();
         let mut progress = self.progress.clone();
-        while progress.changed().await.is_ok() {}
+        // Large frames keep the shipper's thread busy, and it steps back for all
+        // others: it may see late that its time is up. The journal has the rest.
+        let ended = async { while progress.changed().await.is_ok() {} };
+        timeout(STOPPING, ended).await.ok();
     }
 
     /// A connection for questions.

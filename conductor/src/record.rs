@@ -115,8 +115,8 @@ pub mod note {
     pub const UNSEATED: &str = "_conductor/unseated";
     /// The frame that comes next was said by this `user`, not the owner.
     pub const BY: &str = "_conductor/by";
-    /// The answer that comes next was not passed on: it chooses nothing, and
-    /// others may still answer; or it was not theirs to give who gave it.
+    /// The answer that comes next does not count, because it chooses nothing and
+    /// others may still decide, or because it was not for this `user` to give.
     pub const DECLINED: &str = "_conductor/declined";
     /// The agent shows no sign of work in the running turn: `after`, in seconds.
     pub const TURN_STALLED: &str = "_conductor/turn_stalled";

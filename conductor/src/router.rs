@@ -37,6 +37,8 @@ struct Entry {
     /// The process that served it last, while that is ending: some agents
     /// refuse a second one meanwhile.
     leaving: Option<Ended>,
+    /// One of its turns is running.
+    in_turn: bool,
     /// With whom it is shared.
     shares: Vec<Share>,
 }
@@ -81,11 +83,18 @@ impl Table {
 #[derive(Debug, Clone)]
 pub struct Router {
     table: Arc<Mutex<Table>>,
-    turns: Arc<watch::Sender<usize>>,
+    turns: Arc<watch::Sender<Turns>>,
     changes: Arc<watch::Sender<u64>>,
     saved: Arc<watch::Sender<u64>>,
     /// Somebody's access to a session has changed.
     sharing: Arc<watch::Sender<()>>,
+}
+
+/// How many turns are running, and whether another one may begin.
+#[derive(Debug, Default)]
+struct Turns {
+    running: usize,
+    is_last: bool,
 }
 
 /// What a look for a session found.
@@ -107,7 +116,7 @@ impl Router {
     /// A table with what the store knows, of which some must be written.
     pub fn new(rows: HashMap<Uuid, Row>, changed: Vec<Uuid>) -> Self {
         let version = changed.len() as u64;
-        let entry = |row| Entry { row, live: None, leaving: None, shares: Vec::new() };
+        let entry = |row| Entry { row, live: None, leaving: None, in_turn: false, shares: Vec::new() };
         let sessions = rows.into_iter().map(|(id, row)| (id, entry(row))).collect();
         Self {
             table: Arc::new(Mutex::new(Table {
@@ -116,7 +125,7 @@ impl Router {
                 shared: HashSet::new(),
                 version,
             })),
-            turns: Arc::new(watch::channel(0).0),
+            turns: Arc::new(watch::channel(Turns::default()).0),
             changes: Arc::new(watch::channel(version).0),
             saved: Arc::new(watch::channel(0).0),
             sharing: Arc::new(watch::channel(()).0),
@@ -143,7 +152,9 @@ impl Router {
     /// Notes a session that has been opened.
     pub fn opened(&self, id: Uuid, row: Row, handle: SessionHandle) {
         let live = Some(Live::Started(handle));
-        self.lock().sessions.insert(id, Entry { row, live, leaving: None, shares: Vec::new() });
+        self.lock()
+            .sessions
+            .insert(id, Entry { row, live, leaving: None, in_turn: false, shares: Vec::new() });
         self.change(id, |_| {});
     }
 
@@ -152,6 +163,11 @@ impl Router {
         let table = self.lock();
         let seen = table.get(id).filter(|entry| sharing::access(entry, caller).is_some());
         seen.map(|entry| entry.row.agent.clone())
+    }
+
+    /// What is known of a session.
+    pub fn row(&self, id: Uuid) -> Option<Row> {
+        self.lock().get(id).map(|entry| entry.row.clone())
     }
 
     /// Claims a parked session for reopening.
@@ -281,29 +297,54 @@ impl Router {
         list
     }
 
-    /// Notes a turn that has begun.
-    pub fn turn_begun(&self, id: Uuid) {
-        self.turns.send_modify(|turns| *turns += 1);
-        self.change(id, |entry| entry.row.updated = SystemTime::now());
+    /// Notes a turn that begins; `false` if none may begin any more.
+    pub fn begin_turn(&self, id: Uuid) -> bool {
+        let may_begin = self.turns.send_if_modified(|turns| {
+            turns.running += usize::from(!turns.is_last);
+            !turns.is_last
+        });
+        if may_begin {
+            self.change(id, |entry| {
+                entry.in_turn = true;
+                entry.row.updated = SystemTime::now();
+            });
+        }
+        may_begin
     }
 
     /// Notes a turn that has ended, and the last number of its record.
     pub fn turn_ended(&self, id: Uuid, seq: u64) {
-        self.turns.send_modify(|turns| *turns = turns.saturating_sub(1));
+        self.turns.send_modify(|turns| turns.running = turns.running.saturating_sub(1));
         self.change(id, |entry| {
+            entry.in_turn = false;
             entry.row.updated = SystemTime::now();
             entry.row.seq = entry.row.seq.max(seq);
         });
     }
 
-    /// Waits until no turn is running.
-    pub async fn idle(&self) {
-        self.turns.subscribe().wait_for(|turns| *turns == 0).await.ok();
+    /// Notes that a session's task broke down, and its turn with it.
+    pub fn broken(&self, id: Uuid) {
+        let mut was_in_turn = false;
+        self.change(id, |entry| {
+            was_in_turn = std::mem::take(&mut entry.in_turn);
+            entry.live = None;
+            entry.row.is_live = false;
+        });
+        if was_in_turn {
+            self.turns.send_modify(|turns| turns.running = turns.running.saturating_sub(1));
+        }
+    }
+
+    /// Lets no turn begin any more, and waits until none is running. The two
+    /// are one: a turn that began unseen in between would be cut short.
+    pub async fn last_turns(&self) {
+        self.turns.send_modify(|turns| turns.is_last = true);
+        self.turns.subscribe().wait_for(|turns| turns.running == 0).await.ok();
     }
 
     /// How many turns are running.
     pub fn turns(&self) -> usize {
-        *self.turns.borrow()
+        self.turns.borrow().running
     }
 
     /// Waits until something is to be saved.

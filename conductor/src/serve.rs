@@ -10,7 +10,7 @@ use std::{
 };
 
 use tokio::{
-    net::TcpListener,
+    net::{TcpListener, TcpSocket},
     runtime::Handle,
     signal::unix::{Signal, SignalKind, signal},
     sync::watch,
@@ -48,6 +48,10 @@ const STOP_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(8);
 /// How far the ledger's threads step back for all others: a tenth of their
 /// share, where somebody wants the rest.
 const STEP_BACK: i32 = 10;
+
+/// Connections that may wait to be accepted. After a restart all editors come
+/// back at once, and whom the usual 128 leave out is reset by some kernels.
+const BACKLOG: u32 = 4096;
 
 /// Runs the service until a signal.
 #[allow(clippy::print_stderr, reason = "this is a program's message to its user")]
@@ -134,7 +138,7 @@ async fn serve(global: &Global, args: &ServeArgs, loaded: Loaded, shipping: &Han
     let state = StateDir::resolve(global.state_dir.clone(), std::env::var_os);
     let state = state.and_then(|dir| dir.open_for_service()).map_err(|error| error.to_string())?;
     let config = Arc::new(loaded.config);
-    let listener = bind(args.listen.unwrap_or(config.service.listen)).await?;
+    let listener = bind(args.listen.unwrap_or(config.service.listen))?;
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     let endpoint = format!("http://{address}");
 
@@ -243,8 +247,14 @@ async fn open_store(state: &Path, journal: &Journal) -> Result<(Store, Router), 
     Ok((store, Router::new(rows, changed)))
 }
 
-async fn bind(address: SocketAddr) -> Result<TcpListener, String> {
-    TcpListener::bind(address).await.map_err(|error| match error.kind() {
+fn bind(address: SocketAddr) -> Result<TcpListener, String> {
+    let listen = || {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)
+    };
+    listen().map_err(|error| match error.kind() {
         std::io::ErrorKind::AddrInUse => format!(
             "{address} is taken; is another conductor running? Choose another address with --listen, \
              or any free port with --listen 127.0.0.1:0"
@@ -288,7 +298,7 @@ async fn drain(hub: &Hub, stop: &CancellationToken, signals: &mut Signals) {
     hub.draining.cancel();
     stop.cancel();
     let ending = async {
-        if timeout(grace, hub.router.idle()).await.is_err() {
+        if timeout(grace, hub.router.last_turns()).await.is_err() {
             warn!(turns = hub.router.turns(), "turns still run; they are ended");
         }
         hub.closing.cancel();

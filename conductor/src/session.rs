@@ -10,6 +10,7 @@
 mod adapt;
 mod binding;
 mod ending;
+mod farewell;
 mod flight;
 mod follower;
 mod from_agent;
@@ -39,6 +40,7 @@ use tracing::{Instrument as _, debug, info_span};
 
 use self::{
     binding::{Reached, Reaching, Settled, Way},
+    farewell::Farewell,
     flight::{Ask, Binding, Purpose, Request, Turn},
     handle::{LEAD, Word},
     host::Host,
@@ -250,7 +252,19 @@ pub fn start(
         closed: false,
         ended: false,
     };
-    tasks.start("session", session.run(input, departures).instrument(span));
+    let farewell = Farewell {
+        is_said: false,
+        session: session.open.id,
+        router: session.router.clone(),
+        over: session.handle.over.clone(),
+        events: session.link.events.clone(),
+    };
+    let run = async move {
+        let mut farewell = farewell;
+        session.run(input, departures).await;
+        farewell.is_said = true;
+    };
+    tasks.start("session", run.instrument(span));
     Some(lead)
 }
 
@@ -446,7 +460,7 @@ impl Session {
         let stalled = self.stalled_since.filter(|_| front(&self.to_editor).1.is_none());
         let stall = stalled.map(|since| since + self.open.editor_timeout);
         let deserted = self.seats.deserted.map(|since| since + self.open.detached_ttl);
-        [turn, asks, stall, deserted].into_iter().flatten().min()
+        [turn, asks, stall, deserted, self.way_due()].into_iter().flatten().min()
     }
 
     async fn deadline_passed(&mut self) {
@@ -455,6 +469,9 @@ impl Session {
             debug!("the editor does not take its frames; it is dropped");
             self.link.events.send(SessionEvent::Stalled).await.ok();
             self.left(LEAD).await;
+        }
+        if self.way_due().is_some_and(|due| due <= now) {
+            self.way_overdue();
         }
         self.answer_asks(|ask| ask.withdrawn.is_some_and(|due| due <= now));
         if self.turn.as_ref().and_then(|turn| turn.cancelled).is_some_and(|due| due <= now) {

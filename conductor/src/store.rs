@@ -19,6 +19,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures_util::TryStreamExt as _;
 use sqlx::{
     AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _, SqliteConnection,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteRow, SqliteSynchronous},
@@ -137,13 +138,18 @@ impl Store {
 
     /// Every session.
     pub async fn sessions(&mut self) -> Result<Vec<(Uuid, Row)>, StoreError> {
-        let rows = sqlx::query(
+        // One at a time: as sqlx holds them, all together take three times the
+        // memory of what is made of them.
+        let mut rows = sqlx::query(
             "SELECT id, owner, agent, cwd, agent_session, title, created_us, updated_us, state, deleted, seq \
              FROM sessions",
         )
-        .fetch_all(&mut self.connection)
-        .await?;
-        rows.iter().map(|row| Ok(session(row)?)).collect()
+        .fetch(&mut self.connection);
+        let mut sessions = Vec::new();
+        while let Some(row) = rows.try_next().await? {
+            sessions.push(session(&row)?);
+        }
+        Ok(sessions)
     }
 
     /// Writes sessions as they are now, all or none.
@@ -284,7 +290,8 @@ fn session(row: &SqliteRow) -> Result<(Uuid, Row), sqlx::Error> {
     ))
 }
 
-fn micros(moment: SystemTime) -> i64 {
+/// Microseconds since 1970.
+pub fn micros(moment: SystemTime) -> i64 {
     let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }

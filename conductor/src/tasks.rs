@@ -18,9 +18,10 @@ impl Tasks {
     /// holds the other end of its queues sees them close.
     #[allow(clippy::disallowed_methods, reason = "this is the one place that starts tasks")]
     pub fn start(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-        let guarded = AssertUnwindSafe(task).catch_unwind();
-        let seen = async move {
-            if let Err(panic) = guarded.await {
+        // Combinators, because an async block would hold the task twice: as
+        // what it captured, and as what it waits for.
+        let seen = AssertUnwindSafe(task).catch_unwind().map(move |ended| {
+            if let Err(panic) = ended {
                 let text = panic
                     .downcast_ref::<&str>()
                     .map(ToString::to_string)
@@ -28,7 +29,7 @@ impl Tasks {
                     .unwrap_or_default();
                 error!(task = name, panic = text, "a task panicked; what it served has ended");
             }
-        };
+        });
         tokio::spawn(self.tracker.track_future(seen.instrument(Span::current())));
     }
 

@@ -20,6 +20,7 @@ class Agent:
     env: dict = field(default_factory=dict)
     node24: bool = False  # it needs a newer Node than the machine may have
     scripted: bool = True  # it does what the fake model says; else what its own script says
+    echoes: bool = False  # it says what it was told
     asks: bool = True  # it asks for permission before it runs a command
     slow: bool = True  # a turn of it lasts long enough to be cancelled
     load_after: float = 0  # seconds that a session must be old before it can be loaded
@@ -167,6 +168,7 @@ AGENTS = {
         command="{DIR}/venv/bin/python",
         args=[PY_EXAMPLE + "/echo_agent.py"],
         scripted=False,
+        echoes=True,
         asks=False,
         slow=False,
         note="answers at once and in one piece, has no tools",

@@ -14,6 +14,10 @@ class Refused(Exception):
     """A request was answered with an error."""
 
 
+class Skip(Exception):
+    """The agent does not offer this."""
+
+
 class Editor:
     def __init__(self, command, env):
         self.bridge = subprocess.Popen(
@@ -100,6 +104,12 @@ class Editor:
                 found.append(update["content"].get("text", ""))
         return found
 
+    def told(self, session):
+        """What was said in a session: texts and tool calls."""
+        kinds = ("user_message_chunk", "agent_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update")
+        updates = [params.get("update") or {} for params in self.updates if params.get("sessionId") == session]
+        return [update for update in updates if update.get("sessionUpdate") in kinds]
+
     def wait_until(self, done, what, patience=PATIENCE):
         until = time.monotonic() + patience
         with self.arrived:
@@ -123,6 +133,10 @@ class Editor:
             raise Refused(f"no option {kind} among {options}")
         outcome = {"outcome": "selected", "optionId": option["optionId"]}
         self.send({"id": request["id"], "result": {"outcome": outcome}})
+
+    def kill(self):
+        self.bridge.kill()
+        self.bridge.wait(PATIENCE)
 
     def close(self):
         self.bridge.stdin.close()

@@ -23,7 +23,9 @@ from pathlib import Path
 import model
 from agents import AGENTS, Installer
 from clients import CLIENTS
-from editor import Editor, Refused
+from editor import Editor, Refused, Skip
+from lasting import STEPS as LASTING_STEPS
+from lasting import Lasting
 
 # Key, heading, of every step; in the order in which they are tried.
 STEPS = [
@@ -36,11 +38,8 @@ STEPS = [
     ("close", "close"),
     ("load", "restart, load"),
     ("resume", "restart, resume"),
+    *LASTING_STEPS,
 ]
-
-
-class Skip(Exception):
-    """The agent does not offer this."""
 
 
 def run_steps(trial, steps):
@@ -52,31 +51,31 @@ def run_steps(trial, steps):
             results[key] = "yes"
         except Skip as why:
             results[key] = f"not offered: {why}"
-        except (Refused, AssertionError, OSError, KeyError, subprocess.TimeoutExpired) as error:
+        except (Refused, AssertionError, OSError, KeyError, subprocess.SubprocessError) as error:
             results[key] = f"failed: {type(error).__name__}: {error}"
         if list(results.values()) != ["yes"] and len(results) == 1:
             break
     return results
 
 
-class Trial:
+class Trial(Lasting):
     """One agent being tried."""
 
-    def __init__(self, service, name):
-        self.service, self.name, self.agent = service, name, AGENTS[name]
+    def __init__(self, service, name, fake):
+        self.service, self.name, self.agent, self.model = service, name, AGENTS[name], fake
         self.editor = None
         self.session = None
         self.capabilities = {}
         self.opened = self.seconds = None
+        self.ways = []  # how a session came to its agents when one was killed
 
     def run(self):
         results = run_steps(self, STEPS)
-        if self.editor:
-            self.editor.close()
+        self.leave()
         return results
 
-    def connect(self):
-        self.editor = self.service.editor(self.name)
+    def connect(self, *args):
+        self.editor = self.service.editor(self.name, *args)
         hello = self.editor.initialize()
         self.capabilities = hello["agentCapabilities"]
         return hello
@@ -192,6 +191,7 @@ class Trial:
         self.editor.close()
         self.service.run("agents", "restart", self.name, "--force")
         self.connect()
+        self.answer_permissions("allow_once")
         params = {"sessionId": self.session, "cwd": str(self.service.work), "mcpServers": []}
         self.editor.call(method, params)
         return self.editor.chunks(self.session, kind="user_message_chunk")
@@ -225,31 +225,53 @@ class Service:
         self.conductor, self.directory = conductor, directory
         self.work = directory / "work"
         self.work.mkdir()
-        state = directory / "state"
+        self.endpoint = directory / "state/endpoint"
         self.env = {key: value for key, value in os.environ.items() if not key.startswith("CONDUCTOR_")}
-        self.env |= {"CONDUCTOR_STATE_DIR": str(state), "HOME": str(directory), "TMPDIR": str(directory / "tmp")}
-        config = directory / "agents.toml"
-        config.write_text(toml({"roots": [str(self.work)], "agents": agents}))
+        self.env |= {"CONDUCTOR_STATE_DIR": str(directory / "state"), "HOME": str(directory), "TMPDIR": str(directory / "tmp")}
+        self.config = directory / "agents.toml"
+        self.config.write_text(toml({"roots": [str(self.work)], "agents": agents}))
         self.log = directory / "serve.log"
-        with self.log.open("wb") as log:
+        self.start()
+
+    def start(self):
+        with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [conductor, "serve", "--config", config, "--listen", "127.0.0.1:0"],
+                [self.conductor, "serve", "--config", self.config, "--listen", "127.0.0.1:0"],
                 env=self.env,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
             )
         until = time.monotonic() + 10
-        while not (state / "endpoint").exists():
+        while not self.endpoint.exists():
             if self.process.poll() is not None or time.monotonic() > until:
                 sys.exit(f"lab: the service does not start:\n{self.log.read_text()}")
             time.sleep(0.02)
 
-    def editor(self, name):
-        return Editor([self.conductor, "connect", "--agent", name], self.env)
+    def kill(self):
+        self.process.kill()
+        self.process.wait(30)
+        # Else it would be taken for the next one's.
+        self.endpoint.unlink()
+
+    def port(self):
+        return int(self.endpoint.read_text().rpartition(":")[2])
+
+    def pids(self, name):
+        """Process ids of an agent."""
+        agents = json.loads(self.output("agents", "--json"))
+        agent = next(agent for agent in agents if agent["name"] == name)
+        return [process["pid"] for process in agent["processes"] if process["pid"]]
+
+    def editor(self, name, *args):
+        return Editor([self.conductor, "connect", "--agent", name, *args], self.env)
 
     def run(self, *args):
         subprocess.run([self.conductor, *args], env=self.env, check=True, stdout=subprocess.DEVNULL)
+
+    def output(self, *args):
+        done = subprocess.run([self.conductor, *args], env=self.env, check=True, stdout=subprocess.PIPE, text=True)
+        return done.stdout
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
@@ -342,18 +364,19 @@ def try_all(names, installer, conductor):
                 installer.install_as(name, CLIENTS[name].install, node24=True)
         except (OSError, subprocess.CalledProcessError) as error:
             results[name] = {"steps": {"open": f"failed: cannot be installed: {error}"}}
-    address = model.start()
+    fake = model.start()
     ready = [name for name in names if name not in results]
     with tempfile.TemporaryDirectory(prefix="conductor-lab-", ignore_cleanup_errors=True) as directory:
         tmp = Path(directory, "tmp")
         tmp.mkdir()
-        agents = {name: installer.table(name, address, tmp) for name in ready if name in AGENTS}
+        agents = {name: installer.table(name, fake.address, tmp) for name in ready if name in AGENTS}
         service = Service(conductor, Path(directory), agents)
         for name in ready:
             print(f"lab: trying {name}", file=sys.stderr, flush=True)
             if name in AGENTS:
-                trial = Trial(service, name)
+                trial = Trial(service, name, fake)
                 results[name] = {"version": trial.agent.version, "steps": trial.run(), "opened_after_s": trial.seconds}
+                results[name]["bound_by"] = trial.ways
             else:
                 client = CLIENTS[name](service, installer)
                 results[name] = {"version": client.version, "steps": run_steps(client, client.steps)}

@@ -254,6 +254,7 @@ class Handler(BaseHTTPRequestHandler):
         if dialect is None:
             return self.whole({})
         request = json.loads(body)
+        self.server.hear(request)
         events, whole = dialect(request)
         if not request.get("stream") and not path.endswith(":streamGenerateContent"):
             return self.whole(whole)
@@ -284,12 +285,20 @@ class Handler(BaseHTTPRequestHandler):
 class Server(ThreadingHTTPServer):
     daemon_threads = True
 
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.seen = []  # every request that was to be answered, as text
+        self.address = f"http://127.0.0.1:{self.server_address[1]}"
+
+    def hear(self, request):
+        self.seen.append(json.dumps(request, ensure_ascii=False))
+
     def handle_error(self, request, client_address):
         pass  # agents that are killed leave broken connections behind
 
 
 def start():
-    """Starts the model on a free port; its address."""
-    server = Server(("127.0.0.1", 0), Handler)
+    """Starts the model on a free port."""
+    server = Server()
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    return f"http://127.0.0.1:{server.server_address[1]}"
+    return server

@@ -3,11 +3,7 @@
 //! files fail, wait or be short. Needs neither root nor a tracer.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
-use std::{
-    env, fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{fs, path::PathBuf};
 
 use conductor::{
     journal::{Journal, Record, Settings},
@@ -16,28 +12,9 @@ use conductor::{
 
 use crate::{
     harness::{Builder, Service},
+    preload::library,
     shipping::{Known, sorted},
 };
-
-/// Builds the library, once for all tests.
-fn library() -> PathBuf {
-    let built = env::current_exe().unwrap().parent().unwrap().join("libdiskfaults.so");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("faults/disk.c");
-    let modified = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).ok();
-    if modified(&built) < modified(&source) {
-        let draft = built.with_extension(format!("{}.so", std::process::id()));
-        let status = Command::new("cc")
-            .args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o"])
-            .arg(&draft)
-            .arg(&source)
-            .arg("-ldl")
-            .status()
-            .expect("the tests need a C compiler, `cc`");
-        assert!(status.success(), "cc failed");
-        fs::rename(&draft, &built).unwrap();
-    }
-    built
-}
 
 /// Lets the disk of a service fail.
 pub struct Disk {
@@ -51,7 +28,7 @@ impl Disk {
         let control = builder.dir().join("disk-faults");
         fs::write(&control, "").unwrap();
         let builder = builder
-            .env("LD_PRELOAD", library().to_str().unwrap())
+            .env("LD_PRELOAD", library("disk").to_str().unwrap())
             .env("DISK_FAULTS", control.to_str().unwrap());
         (Self { control }, builder)
     }

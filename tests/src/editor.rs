@@ -330,6 +330,11 @@ impl Editor {
         self.inbox().lines.iter().filter(|line| line.is_answer_to(id)).count()
     }
 
+    /// Whether the command has closed its output.
+    pub fn has_ended(&self) -> bool {
+        self.inbox().ended
+    }
+
     /// What the command wrote to stderr so far.
     pub fn stderr(&self) -> String {
         String::from_utf8_lossy(&self.inbox().stderr).into_owned()

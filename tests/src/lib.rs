@@ -4,25 +4,31 @@
 //! - [`fake`]: a scripted ACP agent, also as the program `fake-agent`
 //! - [`ledger`]: what that agent received and sent, written by itself: the
 //!   oracle for loss, order and byte equality
+//! - [`clock`]: a wall clock that jumps when a test says so
 //! - [`disk`]: a disk that fails when a test says so, and what the journal holds
 //! - [`editor`]: a fake editor that drives any ACP agent command on stdio
 //! - [`peers`]: programs made with the official SDKs, and what is expected of them
 //! - [`people`]: others than the user the service runs as, each with a token
 //! - [`postgres`]: a real Postgres, a database per test
-//! - [`proxy`]: a TCP proxy that delays, cuts and loses answers
+//! - [`preload`]: libraries that let system calls of the service fail or lie
+//! - [`proxy`]: a TCP proxy that delays, cuts, corrupts and loses answers
+//! - [`net`]: a bridge and its service with such a proxy between them
 //! - [`shipping`]: a real journal, and a ledger in either database
 //! - [`tunnel`]: a fake editor on the gRPC level, which may break its rules
 //! - [`harness`]: a `conductor serve` with its own directories and port, which
 //!   fails the test if anything is left over
 
+pub mod clock;
 pub mod disk;
 pub mod editor;
 pub mod fake;
 pub mod harness;
 pub mod ledger;
+pub mod net;
 pub mod peers;
 pub mod people;
 pub mod postgres;
+pub mod preload;
 pub mod proxy;
 pub mod shipping;
 pub mod tunnel;

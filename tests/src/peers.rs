@@ -50,38 +50,61 @@ pub fn typescript() -> Language {
 
 /// Python's SDK, with an interpreter that finds it.
 pub fn python() -> Language {
-    let dir = install("python", PACKAGES, |dir| {
-        const WITH_PIP: [&str; 5] = ["python3", "-m", "venv", "--clear", "venv"];
-        // Debian has what makes a complete one in a package of its own.
-        if let Err(why) = run(&WITH_PIP, dir) {
-            let from_outside = run(&["python3", "-m", "venv", "--clear", "--without-pip", "venv"], dir)
-                .and_then(|()| {
-                    run(&["python3", "-m", "pip", "--python", PYTHON, "install", "-r", PACKAGES], dir)
-                })
-                .or_else(|_| run(&["uv", "pip", "install", "--python", PYTHON, "-r", PACKAGES], dir));
-            if from_outside.is_ok() {
-                return Ok(());
-            }
-            run(&["apt-get", "install", "-y", "python3-venv"], dir)
-                .and_then(|()| run(&WITH_PIP, dir))
-                .map_err(|too| format!("{why}\n{too}"))?;
-        }
-        run(&[PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "-r", PACKAGES], dir)
-    });
+    let dir = install("python", PACKAGES, python_packages);
     Language { program: dir.join(PYTHON), dir }
 }
 
-/// Brings a directory of `tests/peers` to `target/peers` and has its packages
-/// installed, once for all tests and until `manifest` changes.
+/// The example of a plug-in in Python, with what it is generated from the
+/// protos with.
+pub fn python_example() -> Language {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let dir = install_from(&root.join("deploy/examples/python"), "python-example", PACKAGES, python_packages);
+    let protos = root.join("proto").display().to_string();
+    let step = [PYTHON, "-m", "grpc_tools.protoc", "-I", &protos, "--python_out=.", "--grpc_python_out=."];
+    let files = ["conductor/v1/events.proto", "conductor/v1/sessions.proto"];
+    run(&[&step[..], &files].concat(), &dir).unwrap_or_else(|why| panic!("{why}"));
+    Language { program: dir.join(PYTHON), dir }
+}
+
+/// An environment of its own, with the packages that its file lists.
+fn python_packages(dir: &Path) -> Result<(), String> {
+    const WITH_PIP: [&str; 5] = ["python3", "-m", "venv", "--clear", "venv"];
+    // Debian has what makes a complete one in a package of its own.
+    if let Err(why) = run(&WITH_PIP, dir) {
+        let from_outside = run(&["python3", "-m", "venv", "--clear", "--without-pip", "venv"], dir)
+            .and_then(|()| run(&["python3", "-m", "pip", "--python", PYTHON, "install", "-r", PACKAGES], dir))
+            .or_else(|_| run(&["uv", "pip", "install", "--python", PYTHON, "-r", PACKAGES], dir));
+        if from_outside.is_ok() {
+            return Ok(());
+        }
+        run(&["apt-get", "install", "-y", "python3-venv"], dir)
+            .and_then(|()| run(&WITH_PIP, dir))
+            .map_err(|too| format!("{why}\n{too}"))?;
+    }
+    run(&[PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "-r", PACKAGES], dir)
+}
+
+/// Installs a directory of `tests/peers`.
 fn install(language: &str, manifest: &str, packages: impl FnOnce(&Path) -> Result<(), String>) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(language);
+    install_from(&source, language, manifest, packages)
+}
+
+/// Brings a directory to `target/peers` and has its packages installed, once for
+/// all tests and until `manifest` changes.
+fn install_from(
+    source: &Path,
+    language: &str,
+    manifest: &str,
+    packages: impl FnOnce(&Path) -> Result<(), String>,
+) -> PathBuf {
     let target = program("conductor").ancestors().nth(2).unwrap().join("peers");
     let dir = target.join(language);
     fs::create_dir_all(&dir).unwrap();
     // Tests run at the same time, in processes of their own.
     let lock = File::create(target.join(format!("{language}.lock"))).unwrap();
     lock.lock().unwrap();
-    for file in fs::read_dir(&source).unwrap().map(Result::unwrap).filter(|file| file.path().is_file()) {
+    for file in fs::read_dir(source).unwrap().map(Result::unwrap).filter(|file| file.path().is_file()) {
         // Renamed into place, because another test may be reading the old one.
         let (place, fresh) = (dir.join(file.file_name()), target.join(format!("{language}.new")));
         fs::copy(file.path(), &fresh).unwrap();
@@ -94,7 +117,8 @@ fn install(language: &str, manifest: &str, packages: impl FnOnce(&Path) -> Resul
     }
     if let Err(why) = packages(&dir) {
         panic!(
-            "cannot install the packages of tests/peers/{language}/{manifest}, which this test needs:\n{why}"
+            "cannot install the packages of {}/{manifest}, which this test needs:\n{why}",
+            source.display()
         );
     }
     fs::write(&stamp, wanted).unwrap();

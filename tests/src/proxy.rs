@@ -1,6 +1,6 @@
 //! A TCP proxy inside the test: it passes everything on, until it is told to
-//! delay answers, to lose one, to cut or swallow connections, or to let nobody
-//! through.
+//! delay answers, to lose one, to flip a bit, to cut or swallow connections, or
+//! to let nobody through.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
 use std::{
@@ -39,6 +39,23 @@ pub enum Side {
     Down,
 }
 
+/// A bit that changes on its way, in what stands before the first frame of a
+/// message: the framing of HTTP/2, of gRPC and of protobuf.
+#[derive(Debug, Clone, Copy)]
+pub struct Flip {
+    /// Which way the message goes.
+    pub side: Side,
+    /// A text in it.
+    pub within: &'static str,
+    /// So many bytes before the first frame.
+    pub before: usize,
+    /// Which bit of that byte.
+    pub bit: u32,
+}
+
+/// How frames begin.
+const FRAME: &[u8] = b"{\"jsonrpc\"";
+
 #[derive(Debug)]
 struct Rules {
     delay_ms: AtomicU64,
@@ -52,6 +69,7 @@ struct Rules {
     passed: [AtomicU64; 2],
     /// After so many more bytes that way the connection is cut, once.
     cut_after: Mutex<Option<(Side, u64)>>,
+    flip: Mutex<Option<Flip>>,
     /// Every connection is cut after so many bytes down; 0 for never.
     cut_each: AtomicU64,
     cuts: AtomicUsize,
@@ -71,6 +89,7 @@ impl Default for Rules {
             segment: AtomicUsize::default(),
             passed: Default::default(),
             cut_after: Mutex::default(),
+            flip: Mutex::default(),
             cut_each: AtomicU64::default(),
             cuts: AtomicUsize::default(),
             cut: watch::channel(0).0,
@@ -101,6 +120,22 @@ impl Rules {
             }
         }
         None
+    }
+}
+
+impl Rules {
+    /// Flips the bit that is to be flipped, if it is among these bytes.
+    fn corrupt(&self, side: Side, bytes: &mut [u8]) {
+        let find = |text: &[u8]| bytes.windows(text.len()).position(|part| part == text);
+        let mut armed = self.flip.lock().unwrap();
+        let Some(flip) = armed.filter(|flip| flip.side == side && find(flip.within.as_bytes()).is_some())
+        else {
+            return;
+        };
+        if let Some(at) = find(FRAME).and_then(|start| start.checked_sub(flip.before)) {
+            bytes[at] ^= 1 << flip.bit;
+            *armed = None;
+        }
     }
 }
 
@@ -139,6 +174,16 @@ impl Proxy {
     /// way. This happens once; `None` calls it off.
     pub fn cut_after(&self, cut: Option<(Side, u64)>) {
         *self.rules.cut_after.lock().unwrap() = cut;
+    }
+
+    /// One bit of the next such message is flipped; this happens once.
+    pub fn flip(&self, flip: Flip) {
+        *self.rules.flip.lock().unwrap() = Some(flip);
+    }
+
+    /// Whether no bit is left to be flipped.
+    pub fn has_flipped(&self) -> bool {
+        self.rules.flip.lock().unwrap().is_none()
     }
 
     /// Every connection is cut once so many bytes have come down it; 0 for
@@ -241,6 +286,7 @@ impl Way<'_> {
             if taken.is_some() {
                 self.losing.store(true, Ordering::SeqCst);
             }
+            self.rules.corrupt(Side::Up, &mut buffer[..read]);
             if !self.write(Side::Up, &buffer[..read], to).await {
                 return;
             }
@@ -260,6 +306,7 @@ impl Way<'_> {
             if delay > 0 {
                 tokio::time::sleep(Duration::from_millis(delay)).await;
             }
+            self.rules.corrupt(Side::Down, &mut buffer[..read]);
             if !self.write(Side::Down, &buffer[..read], to).await {
                 return;
             }

@@ -12,48 +12,14 @@ use conductor::proto::{ConnectRequest, Hello, Run, Welcome, connect_request, con
 use conductor_tests::{
     editor::Editor,
     harness::{Service, assert_says, permission, poll_until, service},
-    proxy::{Proxy, Side},
+    net::Net,
+    proxy::Side,
     tunnel::{Tunnel, authorised, hello},
 };
 use serde_json::{Value, json};
-use tokio::runtime::Runtime;
 use tonic::Code;
 
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1}}"#;
-
-/// A proxy before a service, and what it runs on.
-struct Net {
-    proxy: Proxy,
-    _runtime: Runtime,
-}
-
-impl Net {
-    fn before(service: &Service) -> Self {
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let port = service.endpoint().rsplit(':').next().unwrap().parse().unwrap();
-        let proxy = runtime.block_on(Proxy::to(port));
-        Self { proxy, _runtime: runtime }
-    }
-
-    /// A bridge that goes through the proxy, with a session.
-    fn session(&self, service: &Service) -> (Editor, String) {
-        let mut editor = self.connect(service);
-        editor.initialize();
-        let session = editor.new_session(&service.work());
-        (editor, session)
-    }
-
-    fn connect(&self, service: &Service) -> Editor {
-        service.connect(&["--endpoint", &format!("127.0.0.1:{}", self.proxy.port())])
-    }
-
-    /// Waits until another connection was let through.
-    fn wait_connections(&self, count: usize) {
-        let back = poll_until(Duration::from_secs(30), || self.proxy.connections() >= count);
-        assert!(back, "only {} connections", self.proxy.connections());
-    }
-}
 
 fn allow(request: &Value) -> Option<Value> {
     let asked = request["method"] == "session/request_permission";
@@ -142,8 +108,10 @@ fn cut_everywhere(service: &Service, first: usize, step: usize) -> usize {
         }
     }
     net.proxy.cut_after(None);
-    // The very last bytes of an exchange may have been an ack that came late.
-    assert!(net.proxy.cuts() + 4 >= cuts, "{} of {cuts} cuts were made", net.proxy.cuts());
+    // The last bytes of the exchange that was measured may have been acks, which
+    // are sent every now and then; others then have fewer bytes.
+    let made = net.proxy.cuts();
+    assert!(10 * made >= 9 * cuts, "{made} of {cuts} cuts were made");
     turns
 }
 
@@ -400,19 +368,17 @@ fn e06_stalled_editor_loses_its_stream_and_nothing_else() {
     assert!(chunks.iter().enumerate().all(|(n, text)| text.starts_with(&format!("chunk {n} "))), "in order");
 }
 
-/// The service goes and comes back beneath a bridge.
-fn restarted(stop: impl FnOnce(&mut Service)) {
-    let mut service = service(&json!({})).start();
+/// The service goes and comes back beneath a bridge, which comes back by itself.
+fn restarted(stop: impl FnOnce(&mut Service)) -> Value {
+    let mut service = service(&json!({})).set("service.drain_timeout", "300ms").start();
     let (mut editor, session) = service.session();
-    let id = editor.prompt_do(&session, &json!([permission()]));
+    let told = json!({ "update": { "n": 3, "text": "told " } });
+    let id = editor.prompt_do(&session, &json!([told, permission(), told]));
     let request = editor.next_request("session/request_permission");
     stop(&mut service);
     service.start_again();
     // The open prompt gets one answer, the dialogue is taken back.
     let answer = editor.response(&id);
-    if let Some(error) = answer.get("error") {
-        assert_says(error, &["restarted", "stopping", "conductor"]);
-    }
     editor.wait_for("the withdrawal of the request", |line| {
         (line.method() == "$/cancel_request" && line.json["params"]["requestId"] == request["id"])
             .then_some(())
@@ -421,38 +387,49 @@ fn restarted(stop: impl FnOnce(&mut Service)) {
     editor.answer(&request, &json!({ "outcome": { "outcome": "selected", "optionId": "yes" } }));
     let fresh = editor.new_session(&service.work());
     assert_eq!(editor.turn(&fresh, "on"), ["echo: on"]);
-    // The former session goes on, or says clearly that it does not.
-    let next = editor.prompt(&session, "still there?");
-    let answer = editor.response(&next);
-    assert!(answer.get("result").is_some() || answer["error"]["message"].is_string(), "{answer}");
-    assert_eq!((editor.answers_to(&id), editor.answers_to(&next)), (1, 1));
+    // The former session goes on where it was.
+    assert_eq!(editor.turn(&session, "still there?"), ["echo: still there?"]);
+    let seen: Vec<_> = ["told 0", "told 1", "told 2", "echo: still there?"].map(str::to_owned).into();
+    assert_eq!(editor.chunks(&session), seen, "no frame is lost or told twice");
+    assert_eq!(editor.answers_to(&id), 1);
     let handshakes = editor.lines().iter().filter(|line| line.json["result"]["protocolVersion"] == 1).count();
     assert_eq!(handshakes, 1, "the editor sees no second handshake");
     let ours = editor.lines().iter().filter(|line| line.text().contains("conductor-connect:")).count();
     assert_eq!(ours, 0, "nor anything else that it did not ask for");
+    let received = service.received("fake");
+    let prompts = received.iter().filter(|line| line.method().as_deref() == Some("session/prompt")).count();
+    assert_eq!(prompts, 3, "no prompt is sent twice");
+    answer
 }
 
 #[test]
 fn n06_restart_after_kill_is_survived() {
-    restarted(Service::kill9);
+    let answer = restarted(Service::kill9);
+    assert_says(&answer["error"], &["restarted before it answered"]);
 }
 
 #[test]
 fn n06_restart_after_sigterm_is_survived() {
-    restarted(|service| assert_eq!(service.term().code(), Some(0)));
+    let answer = restarted(|service| assert_eq!(service.term().code(), Some(0)));
+    // The drain ended the turn before the service went.
+    let is_told = answer["result"]["stopReason"] == "cancelled" || answer["error"]["message"].is_string();
+    assert!(is_told, "{answer}");
 }
 
 #[test]
 fn n06_what_is_said_while_the_service_is_away_is_heard_later() {
     let mut service = service(&json!({})).start();
-    let mut editor = service.editor();
+    let (mut editor, session) = service.session();
     service.kill9();
-    let id = editor.request("session/new", &json!({ "cwd": service.work(), "mcpServers": [] }));
     assert!(poll_until(Duration::from_secs(5), || editor.stderr().contains("trying to get back")));
+    let opened = editor.request("session/new", &json!({ "cwd": service.work(), "mcpServers": [] }));
+    let prompted = editor.prompt(&session, "said into the void");
     service.start_again();
-    let answer = editor.response(&id);
-    // It was never sent, or lost on the way: in the first case it is done now,
-    // in the second it is refused. It is never done twice.
-    assert!(answer["result"]["sessionId"].is_string() || answer["error"]["message"].is_string(), "{answer}");
-    assert_eq!(editor.answers_to(&id), 1);
+    assert!(editor.response(&opened)["result"]["sessionId"].is_string(), "{}", editor.story());
+    assert_eq!(editor.stop_reason(&prompted), "end_turn");
+    assert_eq!(editor.chunks(&session), ["echo: said into the void"]);
+    assert_eq!((editor.answers_to(&opened), editor.answers_to(&prompted)), (1, 1));
+    let received = service.received("fake");
+    let prompts = received.iter().filter(|line| line.method().as_deref() == Some("session/prompt")).count();
+    assert_eq!(prompts, 1);
 }

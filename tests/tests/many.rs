@@ -74,6 +74,11 @@ fn outcomes(service: &Service) -> Vec<Value> {
     answers.filter_map(|answer| Some(answer["result"].get("outcome")?.clone())).collect()
 }
 
+fn prompts(service: &Service) -> usize {
+    let received = service.received("fake");
+    received.iter().filter_map(|entry| entry.json()).filter(|call| call["method"] == "session/prompt").count()
+}
+
 /// A turn that waits for a permission and then says something.
 fn gated(text: &str) -> Value {
     json!([permission(), { "update": { "n": 1, "text": text } }])
@@ -201,6 +206,52 @@ fn e05_a_cancel_that_races_with_an_answer_has_one_outcome() {
         assert_eq!(first.answers_to(&turn), 1);
         assert!(poll_until(Duration::from_secs(10), || outcomes(&service).len() == round + 1));
     }
+}
+
+#[test]
+fn e09_prompts_of_two_editors_queue_and_a_cancel_spares_the_other() {
+    let service = plain();
+    let (mut first, session) = service.session();
+    let mut second = load(&service, &session);
+    let running = first.prompt_do(&session, &gated("first "));
+    let asked = second.next_request("session/request_permission");
+    let mine = first.prompt(&session, "dropped");
+    let theirs = second.prompt(&session, "kept");
+    // The second is heard after the first, because it has the permission open.
+    assert!(poll_until(Duration::from_secs(10), || {
+        let output = service.run(&["sessions", "queue", &session, "--json"]);
+        String::from_utf8_lossy(&output.stdout).matches("\"entry\"").count() == 2
+    }));
+    first.cancel(&session);
+    assert_eq!(first.stop_reason(&running), "cancelled");
+    assert_eq!(first.stop_reason(&mine), "cancelled");
+    assert_eq!(second.stop_reason(&theirs), "end_turn");
+    withdrawn(&second, &asked);
+    wait_conversation(&first, &["user: kept", "echo: kept"]);
+    assert_eq!(prompts(&service), 2);
+}
+
+#[test]
+fn a_waiting_prompt_is_shown_and_taken_out_of_the_queue() {
+    let service = plain();
+    let (mut editor, session) = service.session();
+    let running = editor.prompt_do(&session, &gated("done"));
+    let asked = editor.next_request("session/request_permission");
+    let waiting = editor.prompt(&session, "one that waits");
+    let mut shown = String::new();
+    assert!(poll_until(Duration::from_secs(10), || {
+        shown = String::from_utf8(service.run(&["sessions", "queue", &session]).stdout).unwrap();
+        shown.contains("one that waits")
+    }));
+    let entry = shown.lines().last().unwrap().split_whitespace().next().unwrap().to_owned();
+    let output = service.run(&["sessions", "queue", &session, "--cancel", &entry]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(editor.stop_reason(&waiting), "cancelled");
+    let again = service.run(&["sessions", "queue", &session, "--cancel", &entry]);
+    assert_eq!(again.status.code(), Some(1), "{again:?}");
+    choose(&editor, &asked, "yes");
+    assert_eq!(editor.stop_reason(&running), "end_turn");
+    assert_eq!(prompts(&service), 1);
 }
 
 #[test]

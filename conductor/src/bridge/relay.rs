@@ -232,25 +232,26 @@ impl State {
         (run, refused, all)
     }
 
-    /// Checks the numbers of a run: what came before is passed over. Gives the
-    /// lines for the editor, and the number of the last.
+    /// Checks the numbers of a run. Every stream goes on exactly where the one
+    /// before it was left, so anything else was damaged on the way, and comes
+    /// again on the next. Gives the lines for the editor, and the number of the
+    /// last.
     fn heard(&mut self, run: Run) -> Result<(Bytes, Option<u64>), Status> {
-        let last = (run.first_seq + u64::from(run.count)).saturating_sub(1);
-        if run.first_seq > self.taken + 1 {
-            let text = format!("frame {} came, but {} comes next", run.first_seq, self.taken + 1);
+        let Run { first_seq, count, mut frames } = run;
+        let lines = memchr::memchr_iter(b'\n', &frames).count();
+        if lines != count as usize || frames.last() != Some(&b'\n') {
+            return Err(Status::data_loss(format!("a run of {count} frames came that has {lines}")));
+        }
+        if first_seq != self.taken + 1 {
+            let text = format!("frame {first_seq} came, but {} comes next", self.taken + 1);
             return Err(Status::data_loss(text));
         }
-        let known = (self.taken + 1 - run.first_seq) as usize;
-        let mut frames = run.frames;
-        if known > 0 {
-            let newline = memchr::memchr_iter(b'\n', &frames).nth(known - 1);
-            frames = newline.map_or_else(Bytes::new, |newline| frames.slice(newline + 1..));
-        }
+        let last = self.taken + u64::from(count);
         if self.recall.is_waiting() {
             frames = self.recall.swallow(&frames);
         }
         self.open.answered(&frames, &mut self.recall);
-        Ok((frames, Some(last.max(self.taken))))
+        Ok((frames, Some(last)))
     }
 }
 

@@ -6,6 +6,7 @@ mod dossier;
 mod export;
 mod list;
 mod markdown_document;
+mod queue;
 mod share;
 mod show;
 mod source;
@@ -83,6 +84,7 @@ async fn act(global: &Global, args: &SessionsArgs) -> Result<(), Failure> {
             }
         }
         Some(SessionsAction::Attach(args)) => attach::run(global, args).await,
+        Some(SessionsAction::Queue(args)) => queue::run(global, args).await,
         Some(SessionsAction::Close(args)) => close(global, args).await,
         Some(SessionsAction::Share(args)) => share::share(global, args).await,
         Some(SessionsAction::Unshare(args)) => share::unshare(global, args).await,

@@ -240,7 +240,7 @@ impl Connection {
             wish,
             close: CancellationToken::new(),
             ending: self.hub.closing.clone(),
-            outlives_editor: !cancels,
+            outlives_editor: !cancels && self.greeting.outlived,
             lingers: self.greeting.lingers,
             detached_ttl: config.service.detached_ttl,
             cancel_grace: config.service.cancel_grace,

@@ -21,7 +21,7 @@ use crate::{
     router::Access,
 };
 
-type Messages<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+pub(super) type Messages<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 #[derive(Debug)]
 pub(super) struct HistoryService {
@@ -235,6 +235,6 @@ pub(super) fn nothing(id: Uuid) -> Status {
     Status::not_found(format!("there is no session {id}"))
 }
 
-fn unavailable(error: &LedgerError) -> Status {
+pub(super) fn unavailable(error: &LedgerError) -> Status {
     Status::unavailable(format!("history unavailable: {error}"))
 }

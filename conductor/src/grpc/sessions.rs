@@ -1,12 +1,43 @@
-//! The `Sessions` service: steers sessions that are open.
+//! The `Sessions` service: sessions for programs that do not speak ACP.
 
+mod drive;
+mod feed;
+mod inner;
+
+use std::path::Path;
+
+use serde_json::{Value, json};
 use tonic::{Request, Response, Status};
+use uuid::Uuid;
 
-use super::history::{caller, id, nothing};
-use crate::{
-    connection::Hub,
-    proto::{CloseSessionRequest, CloseSessionResponse, sessions_server::Sessions},
+use self::{drive::Drive, feed::Sight};
+use super::{
+    events::{block_json, config_options, modes},
+    history::{Messages, caller, id, nothing},
+    tunnel::unknown_agent,
 };
+use crate::{
+    connection::{Greeting, Hub},
+    identity::Caller,
+    ledger::project::json::{pick, some as some_json, text},
+    proto::{
+        AnswerPermissionRequest, AnswerPermissionResponse, CancelQueuedRequest, CancelQueuedResponse,
+        CancelRequest, CancelResponse, CloseSessionRequest, CloseSessionResponse, CreateSessionRequest,
+        CreateSessionResponse, Event, ListQueueRequest, ListQueueResponse, ListRequest, ListResponse,
+        ListedSession, ObserveRequest, PromptRequest, SetConfigOptionRequest, SetConfigOptionResponse,
+        SetModeRequest, SetModeResponse, sessions_server::Sessions, set_config_option_request,
+    },
+    router::Access,
+    session::{Answered, Wish},
+    store::{self, Row},
+};
+
+/// What callers are called who do not say it.
+const CLIENT: &str = "typed";
+
+/// Sessions in one answer, unless the caller says so, and at most.
+const PAGE: usize = 50;
+const LARGEST_PAGE: usize = 1000;
 
 #[derive(Debug)]
 pub(super) struct SessionsService {
@@ -17,10 +48,233 @@ impl SessionsService {
     pub(super) fn new(hub: Hub) -> Self {
         Self { hub }
     }
+
+    /// A session that the caller may drive.
+    fn drive(&self, session_id: &str, caller: &Caller) -> Result<Drive, Status> {
+        let (id, access) = self.visible(session_id, caller)?;
+        if !access.drives() {
+            let text =
+                "you may watch this session, but not drive it; its owner can share it with you as a driver";
+            return Err(Status::permission_denied(text));
+        }
+        Ok(Drive { hub: self.hub.clone(), caller: caller.clone(), id })
+    }
+
+    fn not_draining(&self) -> Result<(), Status> {
+        if self.hub.draining.is_cancelled() {
+            return Err(Status::unavailable("the service is stopping; try again once it is back"));
+        }
+        Ok(())
+    }
+
+    /// A session that the caller may at least watch, and what else they may.
+    /// Administrators may watch all.
+    fn visible(&self, session_id: &str, caller: &Caller) -> Result<(Uuid, Access), Status> {
+        let id = id("session_id", session_id)?;
+        let router = &self.hub.router;
+        let access = router.access(id, caller);
+        let as_admin = || router.row(id).filter(|_| caller.is_admin()).map(|_| Access::Observer);
+        access.or_else(as_admin).map(|access| (id, access)).ok_or_else(|| nothing(id))
+    }
 }
 
 #[tonic::async_trait]
 impl Sessions for SessionsService {
+    type PromptStream = Messages<Event>;
+    type ObserveStream = Messages<Event>;
+
+    async fn create(
+        &self,
+        request: Request<CreateSessionRequest>,
+    ) -> Result<Response<CreateSessionResponse>, Status> {
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        if let Some(unknown) = unknown_agent(&self.hub, &request.agent) {
+            return Err(Status::not_found(unknown));
+        }
+        self.not_draining()?;
+        if request.cwd.is_empty() {
+            return Err(Status::invalid_argument("cwd: it is empty; name the session's directory"));
+        }
+        let servers = match request.mcp_servers_json.as_str() {
+            "" => Value::Array(Vec::new()),
+            given => serde_json::from_str(given)
+                .ok()
+                .filter(Value::is_array)
+                .ok_or_else(|| Status::invalid_argument("mcp_servers_json: it is not an array in JSON"))?,
+        };
+        let mut params = json!({ "cwd": request.cwd, "mcpServers": servers });
+        if !request.additional_directories.is_empty() {
+            params["additionalDirectories"] = request.additional_directories.into();
+        }
+        let some = |text: String| Some(text).filter(|text| !text.is_empty());
+        let name: String = request.client.chars().filter(|c| !c.is_control()).take(100).collect();
+        let greeting = Greeting {
+            client: some(name).unwrap_or_else(|| CLIENT.into()),
+            agent: request.agent.clone(),
+            cwd: Some(request.cwd.into()),
+            wish: Wish { model: some(request.model), mode: some(request.mode) },
+            lingers: true,
+            ..Greeting::default()
+        };
+        let agent = some(request.agent).unwrap_or_else(|| self.hub.config.borrow().default.clone());
+        let opening = inner::request("session/new", &params)?;
+        let result = inner::open(&self.hub, &caller, greeting, &opening).await?;
+        let [session_id, options, given_modes] = pick(&result, ["sessionId", "configOptions", "modes"]);
+        Ok(Response::new(CreateSessionResponse {
+            session_id: session_id.and_then(text).unwrap_or_default().into_owned(),
+            agent,
+            config_options: config_options(options),
+            modes: some_json(given_modes).map(modes),
+            raw: result.clone().into_bytes(),
+        }))
+    }
+
+    async fn prompt(&self, request: Request<PromptRequest>) -> Result<Response<Self::PromptStream>, Status> {
+        let caller = caller(&request)?;
+        let PromptRequest { session_id, text, content } = request.into_inner();
+        let drive = self.drive(&session_id, &caller)?;
+        let mut blocks = Vec::new();
+        if !text.is_empty() {
+            blocks.push(json!({ "type": "text", "text": text }));
+        }
+        for (at, block) in content.iter().enumerate() {
+            let wrong = |why| Status::invalid_argument(format!("content[{at}]: {why}"));
+            blocks.push(block_json(block).map_err(wrong)?);
+        }
+        if blocks.is_empty() {
+            return Err(Status::invalid_argument("text: there is neither text nor content"));
+        }
+        let texts: Vec<_> = blocks.iter().filter_map(|block| block["text"].as_str()).collect();
+        let texts = texts.join(" ");
+        let params = json!({ "sessionId": drive.id.to_string(), "prompt": blocks });
+        let prompt = inner::request("session/prompt", &params)?;
+        Ok(Response::new(drive.prompt(prompt, texts)))
+    }
+
+    async fn cancel(&self, request: Request<CancelRequest>) -> Result<Response<CancelResponse>, Status> {
+        let caller = caller(&request)?;
+        self.drive(&request.into_inner().session_id, &caller)?.cancel().await?;
+        Ok(Response::new(CancelResponse {}))
+    }
+
+    async fn answer_permission(
+        &self,
+        request: Request<AnswerPermissionRequest>,
+    ) -> Result<Response<AnswerPermissionResponse>, Status> {
+        let caller = caller(&request)?;
+        let AnswerPermissionRequest { session_id, request, option_id } = request.into_inner();
+        let id = self.drive(&session_id, &caller)?.id;
+        let option = Some(option_id).filter(|option| !option.is_empty());
+        let answered = match self.hub.router.live(id) {
+            Some(handle) => handle.answer(caller, request, option).await,
+            None => Answered::Unknown,
+        };
+        match answered {
+            Answered::Taken => Ok(Response::new(AnswerPermissionResponse {})),
+            Answered::TooLate { by: Some(by) } => {
+                Err(Status::aborted(format!("{by} has answered request {request} already")))
+            }
+            Answered::TooLate { by: None } => {
+                Err(Status::aborted(format!("nobody needs an answer to request {request} any more")))
+            }
+            Answered::Unknown => Err(Status::not_found(format!(
+                "no request {request} with such an option is open in session {id}"
+            ))),
+        }
+    }
+
+    async fn set_config_option(
+        &self,
+        request: Request<SetConfigOptionRequest>,
+    ) -> Result<Response<SetConfigOptionResponse>, Status> {
+        use set_config_option_request::Value::{Flag, Selected};
+        let caller = caller(&request)?;
+        let SetConfigOptionRequest { session_id, config_id, value } = request.into_inner();
+        let drive = self.drive(&session_id, &caller)?;
+        let mut params = json!({ "sessionId": drive.id.to_string(), "configId": config_id });
+        match value {
+            Some(Selected(value)) => params["value"] = value.into(),
+            Some(Flag(value)) => {
+                params["type"] = "boolean".into();
+                params["value"] = value.into();
+            }
+            None => return Err(Status::invalid_argument("value: neither selected nor flag is set")),
+        }
+        let result = drive.ask("session/set_config_option", &params).await?;
+        let options = config_options(pick(&result, ["configOptions"])[0]);
+        Ok(Response::new(SetConfigOptionResponse { config_options: options }))
+    }
+
+    async fn set_mode(&self, request: Request<SetModeRequest>) -> Result<Response<SetModeResponse>, Status> {
+        let caller = caller(&request)?;
+        let SetModeRequest { session_id, mode_id } = request.into_inner();
+        let drive = self.drive(&session_id, &caller)?;
+        let params = json!({ "sessionId": drive.id.to_string(), "modeId": mode_id });
+        drive.ask("session/set_mode", &params).await?;
+        Ok(Response::new(SetModeResponse {}))
+    }
+
+    async fn observe(
+        &self,
+        request: Request<ObserveRequest>,
+    ) -> Result<Response<Self::ObserveStream>, Status> {
+        let caller = caller(&request)?;
+        let ObserveRequest { session_id, from_seq, history_only } = request.into_inner();
+        let (id, _) = self.visible(&session_id, &caller)?;
+        let sight = Sight { hub: self.hub.clone(), caller, id };
+        Ok(Response::new(feed::observe(&sight, from_seq.max(1), !history_only)))
+    }
+
+    async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {
+        let caller = caller(&request)?;
+        let ListRequest { cwd, page_size, page_token } = request.into_inner();
+        let cwd = Some(cwd).filter(|cwd| !cwd.is_empty());
+        let after = match page_token.as_str() {
+            "" => None,
+            token => Some(id("page_token", token)?),
+        };
+        let size = if page_size == 0 { PAGE } else { (page_size as usize).min(LARGEST_PAGE) };
+        let all = self.hub.router.list(&caller, cwd.as_deref().map(Path::new));
+        let mut rest = all.into_iter().filter(|(id, ..)| after.is_none_or(|after| *id < after));
+        let page: Vec<_> = rest.by_ref().take(size).collect();
+        let last = rest.next().and_then(|_| page.last());
+        let next_page_token = last.map(|(id, ..)| id.to_string()).unwrap_or_default();
+        let sessions = page.into_iter().map(|(id, row, access)| listed(id, row, access)).collect();
+        Ok(Response::new(ListResponse { sessions, next_page_token }))
+    }
+
+    async fn list_queue(
+        &self,
+        request: Request<ListQueueRequest>,
+    ) -> Result<Response<ListQueueResponse>, Status> {
+        let caller = caller(&request)?;
+        let (id, _) = self.visible(&request.into_inner().session_id, &caller)?;
+        let prompts = match self.hub.router.live(id) {
+            Some(handle) => handle.queue().await,
+            None => Vec::new(),
+        };
+        let prompts = prompts.into_iter().map(drive::queued).collect();
+        Ok(Response::new(ListQueueResponse { prompts }))
+    }
+
+    async fn cancel_queued(
+        &self,
+        request: Request<CancelQueuedRequest>,
+    ) -> Result<Response<CancelQueuedResponse>, Status> {
+        let caller = caller(&request)?;
+        let CancelQueuedRequest { session_id, entry } = request.into_inner();
+        let id = self.drive(&session_id, &caller)?.id;
+        let is_taken_back = match self.hub.router.live(id) {
+            Some(handle) => handle.unqueue(entry).await,
+            None => false,
+        };
+        if is_taken_back {
+            return Ok(Response::new(CancelQueuedResponse {}));
+        }
+        Err(Status::not_found(format!("no prompt {entry} waits in session {id}")))
+    }
+
     async fn close(
         &self,
         request: Request<CloseSessionRequest>,
@@ -32,5 +286,19 @@ impl Sessions for SessionsService {
         } else {
             Err(nothing(id))
         }
+    }
+}
+
+fn listed(id: Uuid, row: Row, access: Access) -> ListedSession {
+    ListedSession {
+        session_id: id.to_string(),
+        agent: row.agent.to_string(),
+        cwd: row.cwd.display().to_string(),
+        title: row.title.unwrap_or_default(),
+        owner: row.owner,
+        role: access.name().into(),
+        created_us: store::micros(row.created),
+        updated_us: store::micros(row.updated),
+        is_live: row.is_live,
     }
 }

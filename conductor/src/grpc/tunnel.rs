@@ -126,12 +126,14 @@ impl NewStream {
     /// Serves a new connection, whatever streams will carry it.
     async fn begin(self, hello: Hello, again: bool) {
         let Self { hub, tethers, caller, messages, breakage, opened } = self;
-        if let Some(unknown) = unknown_agent(&hub, &hello) {
+        if let Some(unknown) = unknown_agent(&hub, &hello.agent) {
             return opened.send(Err(End::NoAgent(unknown))).unwrap_or(());
         }
         let id = Uuid::now_v7();
         let span = info_span!("connection", connection.id = %id, user = %caller.user);
-        let serve = async move {
+        // In a box of its own: whatever an async function moves about, it keeps
+        // room for twice, and this lasts as long as the connection.
+        let serve = Box::pin(async move {
             let patience = {
                 let config = hub.config.borrow();
                 let service = &config.service;
@@ -146,7 +148,7 @@ impl NewStream {
             let how = connection::serve(id, hub, caller, greeting, tied.inbound, tied.out).await;
             info!(?how, "editor disconnected");
             tied.end.send(how).ok();
-        };
+        });
         serve.instrument(span).await;
     }
 }
@@ -162,13 +164,14 @@ fn welcome(attached: &Attached, resumed: bool) -> Welcome {
     }
 }
 
-fn unknown_agent(hub: &Hub, hello: &Hello) -> Option<String> {
+/// What is wrong with the name of an agent; nothing if it is one, or none.
+pub(super) fn unknown_agent(hub: &Hub, name: &str) -> Option<String> {
     let config = hub.config.borrow();
-    if hello.agent.is_empty() || config.agents.contains_key(&hello.agent) {
+    if name.is_empty() || config.agents.contains_key(name) {
         return None;
     }
     let known: Vec<&str> = config.agents.keys().map(String::as_str).collect();
-    let asked = frame::escape(hello.agent.as_bytes(), 100);
+    let asked = frame::escape(name.as_bytes(), 100);
     Some(format!("there is no agent `{asked}`; there are: {}", known.join(", ")))
 }
 
@@ -180,6 +183,7 @@ fn greeting(hello: Hello, client: String, again: bool) -> Greeting {
         wish: Wish { model: some(hello.model), mode: some(hello.mode) },
         cwd: some(hello.cwd).map(PathBuf::from),
         again,
+        outlived: hello.resumable,
         lingers: false,
     }
 }

@@ -10,18 +10,22 @@
 //! value is one that both databases take. What is left out is still in the
 //! frame itself.
 
-mod json;
+pub mod json;
 mod notes;
 mod options;
 mod prompt;
 mod requests;
+pub mod telling;
 mod tools;
 mod updates;
+pub mod waiting;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use uuid::Uuid;
 
+pub use self::requests::tokens;
+use self::waiting::Waiting;
 use super::table::{Fact, SESSIONS, Value};
 use crate::{
     frame::{self, Kind, Method, Peek, Span},
@@ -29,18 +33,15 @@ use crate::{
 };
 
 /// Longest name or id that is kept: of users, tools, models, modes, methods.
-const NAME: usize = 512;
+pub const NAME: usize = 512;
 /// Longest path. It is in an index, and Postgres' indices take 2.7 KB.
 const PATH: usize = 2000;
 /// Longest title or message of an error.
-const LINE: usize = 4 << 10;
+pub const LINE: usize = 4 << 10;
 /// Longest text of any other column: prompts, command lines, last words.
 const TEXT: usize = 256 << 10;
 /// Most file accesses that one frame can tell of.
 const MOST_ITEMS: i64 = 256;
-/// Most requests that wait for their answers; a session has no more than
-/// `session::MAX_IN_FLIGHT` in each direction.
-const MOST_WAITING: usize = 2048;
 
 /// A frame as it was recorded.
 #[derive(Debug, Clone, Copy)]
@@ -103,7 +104,7 @@ pub struct State {
     had_turns: bool,
     /// A history is being replayed that we have recorded already.
     replaying: bool,
-    waiting: VecDeque<Waiting>,
+    waiting: Waiting<requests::What>,
     messages: updates::Messages,
     calls: HashMap<u64, tools::Call>,
     /// File accesses of this turn's tool calls that were told already.
@@ -130,18 +131,6 @@ struct Turn {
     seq: i64,
     began_us: i64,
     cancelled: bool,
-}
-
-/// A request without an answer.
-#[derive(Debug)]
-struct Waiting {
-    from: Origin,
-    to: Destination,
-    /// The id that it came with.
-    own: Box<str>,
-    /// The id that it went on with.
-    away: Option<u64>,
-    what: requests::What,
 }
 
 /// A session has every frame of its stream, whatever it says.
@@ -202,7 +191,7 @@ pub fn project(state: &mut State, frame: &FrameView<'_>) -> Projected {
 }
 
 /// The text of a span; nothing if it is empty.
-fn part(text: &str, span: Span) -> Option<&str> {
+pub fn part(text: &str, span: Span) -> Option<&str> {
     if span.is_none() {
         return None;
     }
@@ -276,48 +265,20 @@ impl<'a> Step<'a> {
 
     /// Remembers a request until its answer.
     fn wait(&mut self, what: requests::What) {
-        let Some(own) = self.get(self.peek.id).filter(|id| id.len() <= NAME) else { return };
-        if self.state.waiting.len() >= MOST_WAITING {
-            self.state.waiting.pop_front();
-        }
-        self.state.waiting.push_back(Waiting {
-            from: self.frame.origin,
-            to: self.frame.to,
-            own: own.into(),
-            away: self.frame.outgoing,
-            what,
-        });
+        let id = self.get(self.peek.id);
+        self.state.waiting.ask(self.frame, id, what);
     }
 
-    /// The request that this frame answers. Whoever was asked knows it by the
-    /// id that it went on with; we answer by the id that it came with. Several
-    /// editors may use that id at once, and ours is the answer to the last.
+    /// The request that this frame answers.
     fn answered(&mut self) -> Option<requests::What> {
-        let id = self.get(self.peek.id)?;
-        let number: Option<u64> = id.parse().ok();
-        let (origin, to) = (self.frame.origin, self.frame.to);
-        let at = self.state.waiting.iter().rposition(|waiting| match (origin, waiting.from) {
-            (Origin::Conductor, from) => towards(from) == to && *waiting.own == *id,
-            // Our own requests go out with the id that they have.
-            (_, Origin::Conductor) => towards(origin) == waiting.to && *waiting.own == *id,
-            (_, from) => from != origin && waiting.away.is_some() && waiting.away == number,
-        })?;
-        self.state.waiting.remove(at).map(|waiting| waiting.what)
-    }
-}
-
-/// Where frames go that are for `party`.
-fn towards(party: Origin) -> Destination {
-    match party {
-        Origin::Editor => Destination::Editor,
-        Origin::Agent => Destination::Agent,
-        Origin::Conductor => Destination::Record,
+        let id = self.get(self.peek.id);
+        self.state.waiting.answer(self.frame, id)
     }
 }
 
 /// A short stand-in for a text that is only compared: hostile texts are long,
 /// and who finds two with the same only confuses their own session.
-fn digest(parts: &[&str]) -> u64 {
+pub fn digest(parts: &[&str]) -> u64 {
     use std::hash::{DefaultHasher, Hash as _, Hasher as _};
     let mut hasher = DefaultHasher::new();
     parts.hash(&mut hasher);

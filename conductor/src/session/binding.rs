@@ -35,6 +35,9 @@ use crate::{
 /// agents refuse a session that another process of theirs has open.
 const LEAVING: Duration = Duration::from_secs(10);
 
+/// How long an agent that is to take a session back may say nothing at all.
+const SILENCE: Duration = Duration::from_secs(60);
+
 /// The agent wants someone to log in; another way would find the same.
 const AUTH_REQUIRED: i64 = -32000;
 
@@ -208,6 +211,7 @@ impl Session {
             Request { purpose: Purpose::Open, seat: LEAD, editor_id: request.copy(request.peek().id) }
         });
         self.say_agent(acp::call(Some(id.to_string()), way.method(), &params), Class::Effect);
+        self.heard = Instant::now();
         let is_asked = std::mem::replace(&mut self.is_asked, true);
         self.commit(if is_asked { Input::Nothing } else { Input::Frame(LEAD, &request) });
     }
@@ -247,6 +251,21 @@ impl Session {
         self.take_options(serde_json::from_slice(&result).ok());
         let answer = (request.purpose == Purpose::Open).then(|| acp::result(&request.editor_id, &result));
         self.settled = Some(Settled { way, answer });
+    }
+
+    /// By when the agent must have said something to our attempt to come back.
+    pub(super) fn way_due(&self) -> Option<Instant> {
+        let is_asked = self.settled.is_none() && self.way.is_some_and(|way| way != Way::New);
+        is_asked.then(|| self.heard + SILENCE)
+    }
+
+    /// It has not: the next request tries it with another process.
+    pub(super) fn way_overdue(&mut self) {
+        let (agent, method) = (&self.open.key.agent, self.way.map_or("", Way::method));
+        let silence = SILENCE.as_secs();
+        let text =
+            format!("agent `{agent}` said nothing to {method} for {silence} s; ask again to start it anew");
+        self.not_bound(&Refusal::new(code::AGENT_ENDED, text));
     }
 
     /// Another place at the same process, so that what the agent says of the

@@ -83,6 +83,13 @@ impl Session {
     }
 
     fn begin_turn(&mut self, seat: u32, frame: &Frame, late: bool) {
+        if !self.router.begin_turn(self.open.id) {
+            let refusal = Refusal::new(code::LIMIT, "the service is stopping; ask again once it is back");
+            if late {
+                self.entries.push(Recorded::Late(seat, frame.clone(), None));
+            }
+            return self.answer(seat, refusal.frame(frame.get(frame.peek().id)));
+        }
         self.forward(seat, frame, Some(Purpose::Prompt), late);
         let number =
             self.requests.find(|request| request.purpose == Purpose::Prompt).map(|(number, _)| number);
@@ -90,12 +97,11 @@ impl Session {
         let from_seq = self.recorder.last_seq();
         self.turn = number.map(|number| Turn { number, from_seq, cancelled: None });
         (self.heard, self.is_stalled) = (Instant::now(), false);
-        self.router.turn_begun(self.open.id);
     }
 
     /// After a turn's end: the next prompt, if one waits.
     pub(super) fn next_turn(&mut self) {
-        if self.turn.is_none()
+        while self.turn.is_none()
             && let Some(asked) = self.queued.pop_front()
         {
             self.begin_turn(asked.seat, &asked.frame, true);
@@ -148,13 +154,16 @@ impl Session {
         // An answer to something that was decided or withdrawn meanwhile.
         let Some(ask) = self.asks.get_mut(number) else { return };
         let is_permission = ask.frame.is_some();
-        if seat != LEAD && !is_permission {
-            return self.recorder.note(note::DECLINED, &serde_json::json!({}));
-        }
         // Where several are asked, one that does not choose leaves it to the
-        // others.
-        if is_permission && ask.chosen(frame).is_none() && self.declines(number, seat) {
-            return self.recorder.note(note::DECLINED, &serde_json::json!({}));
+        // others. Anything but a permission is for the lead alone.
+        let counts = match is_permission {
+            true => ask.chosen(frame).is_some() || !self.declines(number, seat),
+            false => seat == LEAD,
+        };
+        if !counts {
+            let params = serde_json::json!({ "user": self.user(seat) });
+            self.recorder.note(note::DECLINED, &params);
+            return;
         }
         if is_permission {
             self.decided(number, Some(seat));

@@ -45,6 +45,8 @@ pub enum SessionEvent {
     Revoked(u32),
     /// The editor has not taken its frames for too long.
     Stalled,
+    /// The session's task broke down: what it owes nobody will say.
+    Broken,
 }
 
 /// How a session comes to be.

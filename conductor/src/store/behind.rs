@@ -17,7 +17,7 @@ use uuid::Uuid;
 use super::Row;
 use crate::{
     frame::{self, Kind, Method},
-    journal::{Class, Journal, JournalError, Record},
+    journal::{Class, Journal, JournalError, Position, Record},
     record::{Destination, Origin, Stream, StreamKind, note},
     recorder::Recorder,
 };
@@ -28,35 +28,42 @@ const CHUNK: usize = 1 << 20;
 /// Why a session that was open is not any more.
 const KILLED: &str = "the conductor ended without warning";
 
+/// What reading a frame by its stream is reckoned to cost, in bytes of reading
+/// everything in order: frames of one session lie far apart where many worked.
+const FAR_APART: u64 = 16 << 10;
+
 /// Brings the rows up to date. Gives those that changed.
 pub fn catch_up(journal: &Journal, rows: &mut HashMap<Uuid, Row>) -> Result<Vec<Uuid>, JournalError> {
-    let mut changed = Vec::new();
+    let mut behind = HashMap::new();
     for (id, last) in journal.sessions() {
         let known = rows.get(&id);
-        let from = known.map_or(1, |row| row.seq + 1);
+        let next = known.map_or(1, |row| row.seq + 1);
         // After a power loss the file may know of numbers that are used again.
         let is_ahead = known.is_some_and(|row| row.seq > last);
-        if from > last && !is_ahead && known.is_none_or(|row| !row.is_live) {
+        if next > last && !is_ahead && known.is_none_or(|row| !row.is_live) {
             continue;
         }
-        let is_known = known.is_some();
-        let mut fold = Fold { row: known.cloned(), tentative: None, prompt: None, is_open: false };
-        if let Some(row) = known {
-            fold.is_open = row.is_live;
-        }
-        let mut next = from;
-        while next <= last {
-            let records = journal.read_stream(id, next, CHUNK)?;
-            let Some(end) = records.last().map(|record| record.first_seq + u64::from(record.count)) else {
+        let is_open = known.is_some_and(|row| row.is_live);
+        let fold = Fold { row: known.cloned(), tentative: None, prompt: None, is_open };
+        behind.insert(id, Behind { fold, next, last, is_known: known.is_some() });
+    }
+    let frames: u64 = behind.values().map(|behind| (behind.last + 1).saturating_sub(behind.next)).sum();
+    if frames.saturating_mul(FAR_APART) > journal.status().bytes {
+        read_all(journal, &mut behind)?;
+    }
+    let mut changed = Vec::new();
+    for (id, mut behind) in behind {
+        while behind.next <= behind.last {
+            let records = journal.read_stream(id, behind.next, CHUNK)?;
+            if records.is_empty() {
                 break;
-            };
-            records.iter().for_each(|record| fold.record(record, next));
-            next = end;
+            }
+            records.iter().for_each(|record| behind.record(record));
         }
-        let is_open = fold.is_open;
+        let Behind { mut fold, last, is_known, .. } = behind;
         let prompt = fold.prompt.take();
         let mut seq = last;
-        if is_open {
+        if fold.is_open {
             let stream = Stream { id, kind: StreamKind::Session };
             let mut recorder = Recorder::new(Some(journal.clone()), stream);
             let interrupted = prompt.map(|prompt| prompt.seq);
@@ -71,6 +78,42 @@ pub fn catch_up(journal: &Journal, rows: &mut HashMap<Uuid, Row>) -> Result<Vec<
         changed.push(id);
     }
     Ok(changed)
+}
+
+/// Reads the whole journal in order. What is not synced yet is left over.
+fn read_all(journal: &Journal, behind: &mut HashMap<Uuid, Behind>) -> Result<(), JournalError> {
+    let mut at = Position::default();
+    loop {
+        let (records, next) = journal.read(at, CHUNK)?;
+        if records.is_empty() {
+            return Ok(());
+        }
+        at = next;
+        for record in records {
+            if let Some(behind) = behind.get_mut(&record.stream.id) {
+                behind.record(&record);
+            }
+        }
+    }
+}
+
+/// A session of which the store has not heard all.
+struct Behind {
+    fold: Fold,
+    /// The first and the last number that it has not heard of.
+    next: u64,
+    last: u64,
+    is_known: bool,
+}
+
+impl Behind {
+    fn record(&mut self, record: &Record) {
+        let end = record.first_seq + u64::from(record.count);
+        if end > self.next {
+            self.fold.record(record, self.next);
+            self.next = end;
+        }
+    }
 }
 
 struct Fold {

@@ -32,13 +32,15 @@ pub(super) enum Turn {
 pub struct Inbound {
     turns: mpsc::Receiver<Turn>,
     current: Option<(u64, Feed)>,
+    /// The current stream has brought something new.
+    is_level: bool,
     rest: Bytes,
     shared: Arc<Shared>,
 }
 
 impl Inbound {
     pub(super) fn new(turns: mpsc::Receiver<Turn>, shared: Arc<Shared>) -> Self {
-        Self { turns, current: None, rest: Bytes::new(), shared }
+        Self { turns, current: None, is_level: false, rest: Bytes::new(), shared }
     }
 
     /// Lines in pieces of few, each with bytes of its own: a frame that waits
@@ -55,7 +57,9 @@ impl Inbound {
 
     fn accept(&mut self, first_seq: u64, count: u32, frames: &Bytes) -> Result<(), End> {
         let taken = self.shared.taken.load(Ordering::Relaxed);
-        if first_seq == 0 || first_seq > taken + 1 {
+        // A new stream may begin with what a former one brought; only then is it
+        // no sign that something is wrong.
+        if first_seq == 0 || first_seq > taken + 1 || self.is_level && first_seq <= taken {
             return Err(End::Invalid(format!("first_seq is {first_seq}, but {} comes next", taken + 1)));
         }
         let lines = memchr::memchr_iter(b'\n', frames).count();
@@ -63,8 +67,8 @@ impl Inbound {
             let rule = "a run must hold `count` lines, each ended by a newline";
             return Err(End::Invalid(format!("{rule}; it says {count} and has {lines}")));
         }
-        // What a former stream brought is passed over.
         let known = u32::try_from(taken + 1 - first_seq).unwrap_or(u32::MAX).min(count);
+        self.is_level |= known < count;
         self.rest = after(frames, known);
         self.shared.taken.fetch_add(u64::from(count - known), Ordering::Relaxed);
         self.shared.taken_bytes.fetch_add(self.rest.len() as u64, Ordering::Relaxed);
@@ -94,6 +98,7 @@ impl Stream for Inbound {
             match self.turns.poll_recv(cx) {
                 Poll::Ready(Some(Turn::Stream(number, feed))) => {
                     self.current = Some((number, feed));
+                    self.is_level = false;
                     if number > 1 {
                         return Poll::Ready(Some(Ok(Input::Resumed)));
                     }

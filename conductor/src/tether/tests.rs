@@ -1,5 +1,6 @@
-//! Whether frames keep their order on the way to the stream.
-#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+//! Whether frames keep their order on the way to the stream, and what a stream
+//! is told of a connection that is no more.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 use super::*;
 
@@ -34,6 +35,42 @@ async fn small_and_large_packets_keep_their_order() {
         }
     }
     assert_eq!((next, attached.end.await), (500, Ok(End::Draining)));
+    closing.cancel();
+    tasks.ended().await;
+}
+
+/// Nobody waits for a connection whose task panicked: its stream ends with what
+/// was said before, and cannot be carried on.
+#[tokio::test]
+async fn a_connection_that_panics_ends_its_stream() {
+    let temp = tempfile::tempdir().unwrap();
+    let (tasks, connections) = (Tasks::default(), Tasks::default());
+    let closing = tokio_util::sync::CancellationToken::new();
+    let tethers = Tethers::start(1, temp.path().to_path_buf(), closing.clone(), &tasks);
+    let patience =
+        Patience { detached_ttl: Duration::from_secs(600), editor_timeout: Duration::from_secs(600) };
+    let id = Uuid::now_v7();
+    let caller = Caller::local();
+    let feed = || -> Feed { Box::pin(futures_util::stream::pending()) };
+    let Tethered { inbound, out, end, mut attached } =
+        tethers.tie(id, &caller, feed(), true, patience, &tasks).await;
+    connections.start("connection", async move {
+        let _held = (inbound, end);
+        let frames = Bytes::from_static(b"said before\n");
+        out.reserve(frames.len()).await.unwrap().send(Packet { frames, count: 1 });
+        panic!("on purpose");
+    });
+    connections.ended().await;
+    let Some(Said::Run { packet, .. }) = attached.messages.recv().await else { panic!("nothing was said") };
+    assert_eq!(packet.frames, "said before\n");
+    assert!(attached.messages.recv().await.is_none());
+    assert_eq!(attached.end.await, Ok(End::Broken));
+    let key = attached.key.unwrap();
+    // It is forgotten a moment later; until then whoever comes is told to come again.
+    while let Some(resumed) = tethers.resume(&id.to_string(), key.expose(), &caller, 1, feed).await {
+        assert!(matches!(resumed, Err(End::Busy)), "{resumed:?}");
+        tokio::task::yield_now().await;
+    }
     closing.cancel();
     tasks.ended().await;
 }

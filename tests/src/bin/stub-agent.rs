@@ -4,12 +4,14 @@
 //! The text of a prompt says what to do:
 //!
 //! - `n=100000 size=64`: so many numbered `agent_message_chunk` updates with a text of so many bytes;
+//! - `after=500`, with the above: one update more at once, the others after so many milliseconds;
 //! - `paced=500 n=200`: so many updates, 500 a second, the text of each being the time it was written at;
 //! - `permission`: asks permission once and reports how long the answer took;
 //! - `terminal=67108864`: has a terminal print so many bytes and waits for its end.
 //!
 //! `--start-delay-ms MS` makes it start as slowly as agents do that need a runtime and its modules first.
-//! `--ready FILE` appends one byte to the file after each handshake.
+//! `--ready FILE` appends one byte to the file after each handshake. `--resume yes` makes it say that it can resume
+//! sessions, all of which look the same to it.
 
 use std::{
     fs::OpenOptions,
@@ -31,26 +33,28 @@ const BLOCK: usize = 256 << 10;
 const NUMBER: usize = 8;
 
 fn main() -> anyhow::Result<()> {
-    let mut ready = None;
+    let (mut ready, mut resumes) = (None, false);
     let mut args = std::env::args().skip(1);
     while let Some(flag) = args.next() {
         let value = args.next().with_context(|| format!("{flag} needs a value"))?;
         match flag.as_str() {
             "--start-delay-ms" => sleep(Duration::from_millis(value.parse()?)),
             "--ready" => ready = Some(PathBuf::from(value)),
-            _ => bail!("unknown flag {flag}; there are --start-delay-ms and --ready"),
+            "--resume" => resumes = value == "yes",
+            _ => bail!("unknown flag {flag}; there are --start-delay-ms, --ready and --resume"),
         }
     }
     let input = Lines { from: stdin().lock(), buffer: vec![0; 64 << 10], start: 0, end: 0 };
     // The lock is of a `LineWriter`: what is written ends in a newline and is larger than its buffer or alone,
     // so that every write of ours is one write to the pipe.
-    Agent { input, output: stdout().lock(), ready, sessions: 0 }.run()
+    Agent { input, output: stdout().lock(), ready, resumes, sessions: 0 }.run()
 }
 
 struct Agent {
     input: Lines,
     output: StdoutLock<'static>,
     ready: Option<PathBuf>,
+    resumes: bool,
     sessions: u64,
 }
 
@@ -61,8 +65,11 @@ impl Agent {
             let Some(id) = number(&line, b"\"id\":") else { continue };
             match text(&line, b"\"method\":\"") {
                 Some(b"initialize") => {
-                    let hello = r#"{"protocolVersion":1,"agentCapabilities":{"sessionCapabilities":{"close":{}}},"agentInfo":{"name":"stub","version":"1"}}"#;
-                    self.answer(id, hello)?;
+                    let resume = if self.resumes { r#","resume":{}"# } else { "" };
+                    let hello = format!(
+                        r#"{{"protocolVersion":1,"agentCapabilities":{{"sessionCapabilities":{{"close":{{}}{resume}}}}},"agentInfo":{{"name":"stub","version":"1"}}}}"#
+                    );
+                    self.answer(id, &hello)?;
                     self.tell_ready()?;
                 }
                 Some(b"session/new") => {
@@ -115,6 +122,10 @@ impl Agent {
         if let Some(bytes) = value("terminal") {
             self.terminal(&session, bytes)?;
             return Ok(r#"{"stopReason":"end_turn"}"#.into());
+        }
+        if let Some(pause) = value("after") {
+            self.write(chunk(&session, "soon").as_bytes())?;
+            sleep(Duration::from_millis(pause as u64));
         }
         let count = value("n").unwrap_or(1);
         match value("paced") {

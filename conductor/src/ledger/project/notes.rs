@@ -6,6 +6,7 @@ use super::{
     LINE, NAME, PATH, Step, TEXT,
     json::{cut, dig, elements, int, pick, short, text},
     tools::join,
+    waiting::Waiting,
 };
 use crate::{
     frame::{Kind, Method},
@@ -104,6 +105,7 @@ impl Step<'_> {
     fn opened(&mut self, params: &str) {
         // Whatever was under way when the record broke off is not any more.
         self.end_turns("the session was opened again before an answer came");
+        self.state.waiting = Waiting::default();
         let [how, user, teams, agent, cwd, repository, connection] =
             pick(params, ["how", "user", "teams", "agent", "cwd", "repository", "connection"]);
         self.state.how = short(how, NAME);
@@ -155,6 +157,8 @@ impl Step<'_> {
         self.end_turns(&format!("the session ended: {}", reason.as_deref().unwrap_or("no reason was given")));
         self.end_binding();
         self.state.forget_agent();
+        // Nobody is left who waits, and the ids of requests begin anew.
+        self.state.waiting = Waiting::default();
         self.state.replaying = false;
         let (at, seq) = (self.at(), self.seq());
         self.session.put("ended_us", at);

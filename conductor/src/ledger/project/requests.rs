@@ -4,7 +4,8 @@
 use super::{
     LINE, NAME, PATH, State, Step, TEXT, digest,
     json::{column, cut, dig, elements, int, pick, short, some, text},
-    tools::{Teller, join},
+    telling::Teller,
+    tools::join,
 };
 use crate::{
     frame::Method,
@@ -55,7 +56,7 @@ impl State {
     /// Forgets what an agent's process has under way, because it has none any
     /// more; its ids may come again and mean something else.
     pub(super) fn forget_agent(&mut self) {
-        self.waiting.retain(|waiting| waiting.from == Origin::Editor || matches!(waiting.what, What::Open));
+        self.waiting.take(|from, what| from != Origin::Editor && !matches!(what, What::Open));
         self.calls.clear();
         self.kept = 0;
         self.commands.clear();
@@ -148,18 +149,7 @@ impl Step<'_> {
 
     fn turn_usage(&mut self, turn: i64, result: &str) {
         let Some(usage) = some(pick(result, ["usage"])[0]) else { return };
-        let tokens = pick(
-            usage,
-            [
-                "inputTokens",
-                "outputTokens",
-                "thoughtTokens",
-                "cachedReadTokens",
-                "cachedWriteTokens",
-                "totalTokens",
-            ],
-        )
-        .map(|tokens| tokens.and_then(int).filter(|tokens| (0..=MOST_TOKENS).contains(tokens)));
+        let tokens = tokens(usage);
         if tokens.iter().all(Option::is_none) {
             return;
         }
@@ -328,4 +318,21 @@ impl Step<'_> {
         fact.put("exit_signal", signal);
         self.facts.push(fact);
     }
+}
+
+/// The tokens of a turn: read, written, of thoughts, read from a cache, written
+/// to one, all.
+pub fn tokens(usage: &str) -> [Option<i64>; 6] {
+    pick(
+        usage,
+        [
+            "inputTokens",
+            "outputTokens",
+            "thoughtTokens",
+            "cachedReadTokens",
+            "cachedWriteTokens",
+            "totalTokens",
+        ],
+    )
+    .map(|tokens| tokens.and_then(int).filter(|tokens| (0..=MOST_TOKENS).contains(tokens)))
 }

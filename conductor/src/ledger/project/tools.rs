@@ -4,6 +4,7 @@
 use super::{
     LINE, MOST_ITEMS, NAME, PATH, Step, TEXT, digest,
     json::{column, cut, dig, elements, int, members, pick, short, some, text},
+    telling::{Teller, Telling, is_end},
 };
 use crate::ledger::table::{COMMANDS, FILE_ACCESSES, Fact, TOOL_CALLS};
 
@@ -40,40 +41,25 @@ pub struct Call {
     output_rank: usize,
 }
 
-/// What tells of a tool call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Teller {
-    /// `tool_call`: it begins.
-    Begin,
-    /// `tool_call_update`.
-    Update,
-    /// A request for permission, which may come first.
-    Permission,
-}
-
 impl Step<'_> {
     /// What a frame says of a tool call. Returns the key it is remembered by.
     pub(super) fn tool_call(&mut self, json: &str, teller: Teller) -> Option<u64> {
-        let [id, name, title, kind, status, content, locations, input, output, meta] = pick(
-            json,
-            [
-                "toolCallId",
-                "name",
-                "title",
-                "kind",
-                "status",
-                "content",
-                "locations",
-                "rawInput",
-                "rawOutput",
-                "_meta",
-            ],
-        );
-        let id = id.and_then(text)?;
+        let Telling {
+            id,
+            name,
+            title,
+            kind,
+            status,
+            content,
+            locations,
+            input,
+            output: result,
+            raw_output: output,
+        } = Telling::read(json)?;
         let key = digest(&[&id]);
-        let status = short(status, NAME);
-        let new = self.begins(key, teller, status.as_deref());
         let (at, turn) = (self.at(), self.turn());
+        let known = self.state.calls.get(&key).map(|known| (known.turn, known.ended));
+        let new = teller.begins(known, &turn, status.as_deref());
         if new {
             self.make_room();
             let call = Call {
@@ -94,15 +80,6 @@ impl Step<'_> {
             self.state.calls.insert(key, call);
             self.session.put("tool_calls", 1i64);
         }
-        let names = [
-            dig_meta(meta, &["goose", "toolCall", "toolName"]),
-            dig_meta(meta, &["claudeCode", "toolName"]),
-            name,
-        ];
-        let (name_rank, name) = best(names.map(|name| short(name, NAME)));
-        let content = content.filter(|content| elements(content).next().is_some());
-        let outputs = [content, some(dig_meta(meta, &["claudeCode", "toolResponse"])), some(output)];
-        let (output_rank, result) = best(outputs);
         let kept = &mut self.state.kept;
         let call = self.state.calls.get_mut(&key)?;
 
@@ -110,18 +87,17 @@ impl Step<'_> {
         let began = new.then_some(at);
         let mut fact = Fact::new(TOOL_CALLS, [self.frame.stream.id.into(), call.seq.into()]);
         fact.put("began_us", began);
-        if name.is_some() && name_rank >= call.name_rank {
-            call.name_rank = name_rank;
-            call.name = name.unwrap_or_default();
+        if let Some(name) = name.unless_better(&mut call.name_rank) {
+            call.name = name;
             fact.put("name", call.name.clone());
         } else if new {
             fact.put("name", call.name.clone());
         }
-        if let Some(kind) = short(kind, NAME) {
+        if let Some(kind) = kind {
             fact.put("kind", kind.clone());
             call.kind = Some(kind);
         }
-        if let Some(input) = some(input) {
+        if let Some(input) = input {
             fact.put("input", column(Some(input)));
             *kept = kept.saturating_sub(call.input.take().map_or(0, |old| old.len()));
             if input.len() <= MOST_INPUT && *kept + input.len() <= MOST_KEPT {
@@ -129,13 +105,12 @@ impl Step<'_> {
                 call.input = Some(input.into());
             }
         }
-        if result.is_some() && output_rank >= call.output_rank {
-            call.output_rank = output_rank;
-            fact.put("output", column(result));
+        if let Some(result) = result.unless_better(&mut call.output_rank) {
+            fact.put("output", column(Some(result)));
         }
         fact.put("title", short(title, LINE));
         fact.put("locations", column(locations.filter(|locations| elements(locations).next().is_some())));
-        let ends = matches!(status.as_deref(), Some("completed" | "failed"));
+        let ends = is_end(status.as_deref());
         let ended = ends && !call.ended;
         if ended {
             fact.put("ended_us", at);
@@ -183,18 +158,6 @@ impl Step<'_> {
             self.tool_ended(key, output.unwrap_or_default());
         }
         Some(key)
-    }
-
-    /// Whether a frame tells of a tool call that was not known. Some agents use
-    /// an id again in a later turn, or say several times that a call begins.
-    fn begins(&self, key: u64, teller: Teller, status: Option<&str>) -> bool {
-        let Some(known) = self.state.calls.get(&key) else { return true };
-        let other_turn = known.turn != self.turn();
-        match teller {
-            Teller::Begin => other_turn || known.ended && !matches!(status, Some("completed" | "failed")),
-            Teller::Permission => other_turn,
-            Teller::Update => false,
-        }
     }
 
     fn make_room(&mut self) {
@@ -350,17 +313,6 @@ impl Step<'_> {
         let (_, other) = self.state.commands.remove(at)?;
         calls.get_mut(&other)?.command.take()
     }
-}
-
-/// A value of an agent's own.
-fn dig_meta<'a>(meta: Option<&'a str>, path: &[&str]) -> Option<&'a str> {
-    dig(meta?, path)
-}
-
-/// The best source that there is, and its rank.
-fn best<T, const N: usize>(sources: [Option<T>; N]) -> (usize, Option<T>) {
-    let found = sources.into_iter().enumerate().rev().find(|(_, source)| source.is_some());
-    found.map_or((0, None), |(rank, source)| (rank + 1, source))
 }
 
 /// What is done to files by tools of a kind; where the agent tells no kind, the

@@ -4,7 +4,7 @@
 use super::{
     LINE, NAME, Step, digest,
     json::{cut, int, pick, real, short, some, text},
-    tools::Teller,
+    telling::Teller,
 };
 use crate::{
     ledger::table::{Fact, MESSAGES, USAGE},

@@ -80,6 +80,12 @@ impl Editor {
     ) -> Result<Duration> {
         let started = Instant::now();
         let id = self.prompt(session, prompt)?;
+        self.until_answered(id, frames, &mut pause)?;
+        Ok(started.elapsed())
+    }
+
+    /// Reads until a request is answered, and checks that it was so many frames, the answer included.
+    fn until_answered(&mut self, id: u64, frames: usize, pause: &mut dyn FnMut(usize)) -> Result<()> {
         let head = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},");
         let (mut seen, mut bytes) = (0, 0);
         loop {
@@ -96,14 +102,52 @@ impl Editor {
             let start = memrchr(b'\n', &block[..end]).map_or(0, |at| at + 1);
             let ended = block[start..end].starts_with(head.as_bytes());
             if ended && memmem::find(&block[start..end], b"\"result\":").is_none() {
-                bail!("the turn failed: {}", show(&block[start..end]));
+                bail!("the request failed: {}", show(&block[start..end]));
             }
             self.keep(end + 1, n)?;
             if ended {
                 ensure!(seen == frames, "{seen} frames came instead of {frames}");
-                return Ok(started.elapsed());
+                return Ok(());
             }
         }
+    }
+
+    /// Opens a session again, all of whose frames are told. Gives the time and checks that it was so many, the
+    /// answer included.
+    pub fn load_session(&mut self, session: &str, cwd: &Path, frames: usize) -> Result<Duration> {
+        let cwd = serde_json::to_string(&cwd.to_string_lossy())?;
+        let started = Instant::now();
+        let params = format!(r#"{{"sessionId":"{session}","cwd":{cwd},"mcpServers":[]}}"#);
+        let id = self.send("session/load", &params)?;
+        self.until_answered(id, frames, &mut |_| {})?;
+        Ok(started.elapsed())
+    }
+
+    /// Sends a prompt and waits for its first update. Gives its id.
+    pub fn begin(&mut self, session: &str, prompt: &str) -> Result<u64> {
+        let id = self.prompt(session, prompt)?;
+        let mut begun = false;
+        while !begun {
+            self.lines(|line| begun |= memmem::find(line, b"\"session/update\"").is_some())?;
+        }
+        Ok(id)
+    }
+
+    /// Takes the rest of a turn, so many frames with the answer. Gives when the first one came, and the last.
+    pub fn finish(&mut self, id: u64, frames: usize) -> Result<(Instant, Instant)> {
+        let mut first = None;
+        self.until_answered(id, frames, &mut |bytes| {
+            if bytes > 0 {
+                first.get_or_insert_with(Instant::now);
+            }
+        })?;
+        let last = Instant::now();
+        Ok((first.unwrap_or(last), last))
+    }
+
+    /// Sends a prompt and reads nothing.
+    pub fn ask_turn(&mut self, session: &str) -> Result<u64> {
+        self.prompt(session, "n=1 size=64")
     }
 
     /// The same by an editor that decodes every frame and checks its number, as the least of editors must.

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use nix::{
     time::{clock_getcpuclockid, clock_gettime},
     unistd::Pid,
@@ -83,6 +83,32 @@ fn load_average() -> Result<f64> {
 pub fn cpu(pid: u32) -> Result<Duration> {
     let clock = clock_getcpuclockid(Pid::from_raw(pid as i32)).context("no CPU clock of a process")?;
     Ok(clock_gettime(clock)?.into())
+}
+
+/// Waits until a process has nothing to do, for two minutes at most.
+pub fn until_idle(pid: u32) -> Result<()> {
+    let due = Instant::now() + Duration::from_secs(120);
+    let mut quiet = 0;
+    let mut before = cpu(pid)?;
+    while quiet < 3 {
+        ensure!(Instant::now() < due, "the service has still something to do after two minutes");
+        sleep(LOOK);
+        let now = cpu(pid)?;
+        quiet = if now - before < LOOK / 50 { quiet + 1 } else { 0 };
+        before = now;
+    }
+    Ok(())
+}
+
+/// How many processes a process has started that still run.
+pub fn children(pid: u32) -> Result<usize> {
+    let mut count = 0;
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        // A thread may end meanwhile.
+        let children = fs::read_to_string(thread?.path().join("children")).unwrap_or_default();
+        count += children.split_whitespace().count();
+    }
+    Ok(count)
 }
 
 /// Resident memory of a process now, in KiB.

@@ -6,8 +6,12 @@
 mod editor;
 mod frames;
 mod journal;
+mod lasting;
+mod links;
 mod machine;
 mod measure;
+mod on_record;
+mod parts;
 mod recording;
 mod relay;
 mod report;
@@ -22,7 +26,8 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::{
     machine::Machine,
-    measure::{Amount, Bench, Part},
+    measure::{Amount, Bench},
+    parts::Part,
     service::Programs,
     ssh::Ssh,
 };
@@ -32,7 +37,8 @@ const USAGE: &str = "bench [--quick] [--rounds N] [--only PART] [--against PROGR
   --quick       a short run of two rounds, for a first impression
   --rounds N    rounds [default: 5; BENCH_ROUNDS]
   --only PART   one part of each round: round-trips, streams, crowds, terminal, starts, new, memory, journal,
-                recording, shipping or restart; ledger stands for the last four
+                recording, shipping, restart, reattach, idle or reconnect; ledger stands for journal to restart,
+                sessions for restart to reconnect
   --against PROGRAM   in the part recording, also compare with another build of `conductor`
   --json FILE   where everything goes, each round included [default: target/bench.json]";
 
@@ -40,7 +46,7 @@ const USAGE: &str = "bench [--quick] [--rounds N] [--only PART] [--against PROGR
 const NOTES: &str = "\
 Ratios are the medians of the rounds' ratios of the conductor to another target; the relay only copies between pipes
 and TCP. Rows of the record have what their name says in the place of direct. n/a here: the ACP conductor. Not
-measured yet: permission decided by policy, reattach.";
+measured yet: permission decided by policy.";
 
 struct Options {
     quick: bool,

@@ -13,7 +13,9 @@ use anyhow::{Result, bail, ensure};
 use crate::{
     editor::Editor,
     journal,
+    lasting::Lasting,
     machine::{self, Machine},
+    parts::Part,
     recording::Recording,
     relay,
     report::{Each, Row, median, percentile},
@@ -33,6 +35,9 @@ pub struct Amount {
     pub starts: usize,
     pub slow_starts: usize,
     pub idle_sessions: usize,
+    /// Connections and bridges that come back at once.
+    pub links: usize,
+    pub bridges: usize,
     pub journal: journal::Amount,
     /// Frames carried into each database.
     pub shipped: usize,
@@ -47,6 +52,8 @@ impl Amount {
         starts: 20,
         slow_starts: 3,
         idle_sessions: 200,
+        links: 1000,
+        bridges: 100,
         journal: journal::Amount { frames: 1_000_000, effects: 300 },
         shipped: 200_000,
     };
@@ -58,6 +65,8 @@ impl Amount {
         starts: 5,
         slow_starts: 1,
         idle_sessions: 200,
+        links: 1000,
+        bridges: 50,
         journal: journal::Amount { frames: 300_000, effects: 100 },
         shipped: 60_000,
     };
@@ -76,46 +85,6 @@ const TERMINAL_BYTES: usize = 64 << 20;
 
 /// Connections that share the idle sessions.
 const CONNECTIONS: usize = 4;
-
-/// The parts of a round, each of which can be measured alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
-    RoundTrips,
-    Streams,
-    Crowds,
-    Terminal,
-    Starts,
-    New,
-    Memory,
-    Journal,
-    Recording,
-    Shipping,
-    Restart,
-}
-
-impl Part {
-    const ALL: [(&'static str, Self); 11] = [
-        ("round-trips", Self::RoundTrips),
-        ("streams", Self::Streams),
-        ("crowds", Self::Crowds),
-        ("terminal", Self::Terminal),
-        ("starts", Self::Starts),
-        ("new", Self::New),
-        ("memory", Self::Memory),
-        ("journal", Self::Journal),
-        ("recording", Self::Recording),
-        ("shipping", Self::Shipping),
-        ("restart", Self::Restart),
-    ];
-
-    /// The parts that a name stands for: itself, or all that has to do with the record.
-    pub fn parse(name: &str) -> Option<Vec<Self>> {
-        if name == "ledger" {
-            return Some(vec![Self::Journal, Self::Recording, Self::Shipping, Self::Restart]);
-        }
-        Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, part)| vec![*part])
-    }
-}
 
 /// An editor with a session.
 pub struct Seat {
@@ -141,6 +110,7 @@ pub struct Bench {
     ssh: Option<Ssh>,
     seats: Each<Seat>,
     recording: Recording,
+    lasting: Lasting,
     pub machine: Machine,
     rows: Rows,
 }
@@ -165,7 +135,8 @@ impl Bench {
             conductor: Seat::take(service.bridge("stub")?, &service)?,
         };
         let recording = Recording::new(programs.clone(), other)?;
-        Ok(Self { programs, amount, service, ssh, seats, recording, machine, rows: Rows::new() })
+        let lasting = Lasting::new(programs.clone())?;
+        Ok(Self { programs, amount, service, ssh, seats, recording, lasting, machine, rows: Rows::new() })
     }
 
     /// Ends everything in good order and gives the rows in the order of the table.
@@ -198,6 +169,9 @@ impl Bench {
                 Part::Recording => recording.service(amount, index, machine, rows)?,
                 Part::Shipping => recording.shipping(amount.shipped, machine, rows)?,
                 Part::Restart => recording.restart(machine, rows)?,
+                Part::Reattach => self.lasting.reattach(machine, rows)?,
+                Part::Idle => self.lasting.idle(machine, rows)?,
+                Part::Reconnect => self.lasting.reconnect(amount, machine, rows)?,
             }
         }
         Ok(())
@@ -490,6 +464,6 @@ pub fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-fn millis(time: Duration) -> f64 {
+pub fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }

@@ -1,37 +1,23 @@
 //! What recording adds: the journal and the ledger as libraries, a service that waits for its disk beside one that
 //! does not, and a service that starts with much on its disk.
 
-use std::{
-    fs,
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::path::PathBuf;
 
 use anyhow::Result;
-use conductor::{
-    journal::{Batch, Journal, Settings},
-    ledger::{self, row::Reached, sink::Sink},
-    record::{Destination, Origin, Stream, StreamKind, now_us},
-};
 use conductor_tests::postgres::Postgres;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
-use uuid::Uuid;
 
 use crate::{
-    frames::{append, chunk, synced},
     journal::{self, Amount},
     machine::Machine,
     measure::{PACE, Seat, micros, rate},
+    on_record::OnRecord,
     report::{Row, median},
     rows::{Compared, Rows},
     service::{Programs, Service},
     shipping,
 };
-
-/// What a service finds when it starts.
-const SESSIONS: usize = 10_000;
-const JOURNAL_BYTES: u64 = 1 << 30;
 
 /// Everything that recording is measured with. What is not measured is not started.
 pub struct Recording {
@@ -44,7 +30,7 @@ pub struct Recording {
     other: Option<PathBuf>,
     builds: Option<Seats>,
     /// A state directory with much in it.
-    full: Option<PathBuf>,
+    record: Option<OnRecord>,
 }
 
 /// An editor at each of two services that are compared.
@@ -117,7 +103,7 @@ impl Recording {
     pub fn new(programs: Programs, other: Option<PathBuf>) -> Result<Self> {
         let dir = TempDir::with_prefix("conductor-bench-recording-")?;
         let runtime = Builder::new_multi_thread().enable_all().build()?;
-        Ok(Self { programs, dir, runtime, server: None, modes: None, other, builds: None, full: None })
+        Ok(Self { programs, dir, runtime, server: None, modes: None, other, builds: None, record: None })
     }
 
     pub fn journal(
@@ -173,64 +159,11 @@ impl Recording {
 
     /// How long a service takes to be ready, with nothing on its disk and with much.
     pub fn restart(&mut self, machine: &mut Machine, rows: &mut Rows) -> Result<()> {
-        let full = match &self.full {
-            Some(full) => full.clone(),
-            None => self.full.insert(self.fill_state()?).clone(),
+        let record = match &mut self.record {
+            Some(record) => record,
+            none => none.insert(OnRecord::fill(&self.dir.path().join("full"), &self.runtime)?),
         };
-        machine.settle()?;
-        let begun = Instant::now();
-        let service = Service::start(&self.programs)?;
-        let empty = begun.elapsed();
-        service.stop()?;
-        // Read once by ourselves: it was written just now, but by others it may have been pushed out since.
-        for entry in fs::read_dir(full.join("journal"))? {
-            fs::read(entry?.path())?;
-        }
-        machine.settle()?;
-        let begun = Instant::now();
-        let service = Service::start_at(&self.programs, &full)?;
-        let took = begun.elapsed();
-        service.stop()?;
-        let seconds = |time: Duration| time.as_secs_f64();
-        rows.restart.pair(seconds(empty), seconds(took));
-        Ok(())
-    }
-
-    /// A state directory whose journal has a gigabyte of many sessions. Its ledger has them all, as it says.
-    fn fill_state(&self) -> Result<PathBuf> {
-        let state = self.dir.path().join("full");
-        fs::create_dir_all(&state)?;
-        let (journal, _) = Journal::open(&state.join("journal"), Settings::default())?;
-        let lines: Vec<Vec<u8>> = (0..10).map(chunk).collect();
-        let mut sessions: Vec<(Uuid, u64)> = (0..SESSIONS).map(|_| (Uuid::now_v7(), 1)).collect();
-        for round in 0_usize.. {
-            // Every other run has one frame, the others ten.
-            let lines = if round.is_multiple_of(2) { &lines[..1] } else { &lines[..] };
-            for (id, next) in &mut sessions {
-                let stream = Stream { id: *id, kind: StreamKind::Session };
-                let mut batch = Batch::new();
-                let frames = lines.iter().map(Vec::as_slice);
-                batch.push(stream, *next, now_us(), Origin::Agent, Destination::Editor, &[], frames);
-                append(&journal, &self.runtime, batch)?;
-                *next += lines.len() as u64;
-            }
-            if journal.status().bytes >= JOURNAL_BYTES {
-                break;
-            }
-        }
-        let end = self.runtime.block_on(synced(&journal))?;
-        journal.shipped(end);
-        let file = ledger::Settings::embedded(&state).file;
-        let (id, host) = (journal.id(), String::new());
-        let reached = Reached { journal: id, host, segment: end.segment, offset: end.offset };
-        self.runtime.block_on(async {
-            let mut sink = Sink::open_file(&file).await?;
-            sink.write(&[], Some(&reached)).await?;
-            sink.close().await;
-            anyhow::Ok(())
-        })?;
-        journal.close();
-        Ok(state)
+        record.round(&self.programs, &self.runtime, machine, rows)
     }
 
     /// Ends everything in good order.

@@ -44,6 +44,21 @@ pub struct Rows {
     pub sqlite: Shipped,
     pub journal_bytes: Row,
     pub restart: Row,
+    /// The same after the service was killed, and with the file of the sessions lost.
+    pub restart_killed: Row,
+    pub restart_lost: Row,
+    pub on_record: Row,
+    /// A long session opened again: the agent resumes it, or needs a hand-over.
+    pub load: Row,
+    pub load_handover: Row,
+    pub missed: Row,
+    pub back: Row,
+    pub live: Row,
+    pub detached: Row,
+    pub parked: Row,
+    pub links_back: Row,
+    pub bridges_back: Row,
+    pub bridges_restart: Row,
 }
 
 /// What is measured of two services.
@@ -147,6 +162,19 @@ impl Rows {
             },
             journal_bytes: Row::new("journal, against raw", "bytes/frame", &[]),
             restart: Row::new("ready with 10k sessions, 1 GiB, against none", "s", &[AtMost(2.0)]),
+            restart_killed: Row::new("the same, killed while 1k were at work", "s", &[AtMost(2.0)]),
+            restart_lost: Row::new("the same, all read from the journal", "s", &[]),
+            on_record: Row::new("memory per session on record, not open", "KiB", &[AtMost(2.0)]),
+            load: Row::new("session/load of 100k frames", "frames/s", &[AtLeast(200e3)]),
+            load_handover: Row::new("the same, agent needs a hand-over", "frames/s", &[]),
+            missed: Row::new("100k frames missed by a bridge", "frames/s", &[AtLeast(200e3)]),
+            back: Row::new("the bridge is let through → the first of them", "ms", &[]),
+            live: Row::new("memory per idle session, each its own editor", "KiB", &[AtMost(64.0)]),
+            detached: Row::new("the same, editor away", "KiB", &[AtMost(64.0)]),
+            parked: Row::new("memory per open session, process released", "KiB", &[AtMost(2.0)]),
+            links_back: Row::new("1,000 connections back at once", "s", &[AtMost(10.0)]),
+            bridges_back: Row::new("bridges cut at once, all answered", "s", &[AtMost(10.0)]),
+            bridges_restart: Row::new("the same, service killed and ready again", "s", &[AtMost(10.0)]),
         }
     }
 
@@ -183,7 +211,10 @@ impl Rows {
         all.extend(self.builds.into_rows());
         all.extend(self.postgres.into_rows());
         all.extend(self.sqlite.into_rows());
-        all.extend([self.journal_bytes, self.restart]);
+        all.extend([self.journal_bytes, self.restart, self.restart_killed, self.restart_lost]);
+        all.extend([self.load, self.load_handover, self.missed, self.back]);
+        all.extend([self.live, self.detached, self.parked, self.on_record]);
+        all.extend([self.links_back, self.bridges_back, self.bridges_restart]);
         all
     }
 }

@@ -24,7 +24,7 @@ use crate::editor::Editor;
 pub const SLOW_START: Duration = Duration::from_millis(500);
 
 /// How long the service may take to become ready, or an agent to become warm.
-const READY_TIMEOUT: Duration = Duration::from_secs(20);
+const READY_TIMEOUT: Duration = Duration::from_secs(100);
 
 /// How long it may take to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
@@ -109,12 +109,7 @@ impl Service {
         }
         let config = base.join("agents.toml");
         fs::write(&config, format!("{}\n{settings}", configuration(programs, &base)))?;
-        let log = fs::File::create(base.join("log"))?;
-        let mut command = Command::new(&programs.conductor);
-        command.args(["serve", "--listen", "127.0.0.1:0", "--config"]).arg(&config);
-        command.arg("--state-dir").arg(base.join("state"));
-        clean(&mut command);
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()?;
+        let child = spawn(programs, &base)?;
         let watch = watch(child.id());
         let mut service = Self { programs: programs.clone(), child, dir, watch };
         service.until_ready()?;
@@ -142,6 +137,34 @@ impl Service {
         self.child.id()
     }
 
+    /// The state directory.
+    pub fn state(&self) -> PathBuf {
+        self.path("state")
+    }
+
+    /// Where it listens.
+    pub fn port(&self) -> Result<u16> {
+        let endpoint = fs::read_to_string(self.path("state/endpoint"))?;
+        let (_, port) = endpoint.trim().rsplit_once(':').context("an endpoint without a port")?;
+        Ok(port.parse()?)
+    }
+
+    /// Ends it without warning.
+    pub fn crash(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        // Else the old one would be taken for the new one's.
+        fs::remove_file(self.path("state/endpoint"))?;
+        Ok(())
+    }
+
+    /// Starts it again in the same directories.
+    pub fn start_again(&mut self) -> Result<()> {
+        self.child = spawn(&self.programs, self.dir.path())?;
+        self.watch = watch(self.child.id());
+        self.until_ready()
+    }
+
     /// The directory that sessions work in.
     pub fn work(&self) -> PathBuf {
         self.path("work")
@@ -158,6 +181,17 @@ impl Service {
         command.args(["connect", "--agent", agent, "--state-dir"]).arg(self.path("state"));
         clean(&mut command);
         Editor::spawn(command.current_dir(self.work()))
+    }
+
+    /// A bridge that will lose its service and need not say so, perhaps on another way there.
+    pub fn bridge_by(&self, port: Option<u16>, agent: &str) -> Result<Editor> {
+        let mut command = Command::new(&self.programs.conductor);
+        command.args(["connect", "--agent", agent, "--state-dir"]).arg(self.state());
+        if let Some(port) = port {
+            command.args(["--endpoint", &format!("127.0.0.1:{port}")]);
+        }
+        clean(&mut command);
+        Editor::spawn(command.stderr(Stdio::null()).current_dir(self.work()))
     }
 
     /// A bridge with its handshake done.
@@ -207,7 +241,17 @@ impl Drop for Service {
     }
 }
 
-/// Three kinds of the same agent: one session to a process, slow to start, and many sessions to a process.
+fn spawn(programs: &Programs, base: &Path) -> Result<Child> {
+    let log = fs::File::create(base.join("log"))?;
+    let mut command = Command::new(&programs.conductor);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--config"]).arg(base.join("agents.toml"));
+    command.arg("--state-dir").arg(base.join("state"));
+    clean(&mut command);
+    Ok(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()?)
+}
+
+/// The same agent in several kinds: one session to a process, slow to start, many sessions to a process, able to
+/// take sessions back, and released as soon as its sessions rest.
 fn configuration(programs: &Programs, base: &Path) -> String {
     let base = base.display();
     let stub = programs.stub.display();
@@ -232,6 +276,23 @@ args = ["--start-delay-ms", "{delay}", "--ready", "{base}/ready-slow"]
 command = "{stub}"
 args = ["--ready", "{base}/ready-shared"]
 sessions_per_process = 1024
+
+[agents.resuming]
+command = "{stub}"
+args = ["--resume", "yes"]
+
+[agents.resuming-shared]
+command = "{stub}"
+args = ["--resume", "yes"]
+sessions_per_process = 1024
+
+[agents.parking]
+command = "{stub}"
+args = ["--resume", "yes"]
+sessions_per_process = 1024
+warm = 0
+idle_timeout = "100ms"
+park_after = "100ms"
 "#
     )
 }

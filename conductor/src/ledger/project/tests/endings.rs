@@ -96,6 +96,52 @@ fn a_turn_without_an_answer_ends_with_its_session() {
 }
 
 #[test]
+fn a_number_that_comes_again_answers_the_turn_that_runs() {
+    let mut tape = Tape::session();
+    let (_, first) = tape.prompt("one");
+    // The conductor was killed here; another process counts from the beginning.
+    tape.opened("resume");
+    tape.next -= 1;
+    let (_, second) = tape.prompt("two");
+    assert_eq!(first, second);
+    tape.agent_answers(second, json!({ "stopReason": "end_turn" }));
+    assert_eq!(
+        tape.rows().get(TURNS, "prompt stop_reason error"),
+        ["one | - | the session was opened again before an answer came", "two | end_turn | -"]
+    );
+}
+
+#[test]
+fn an_answer_that_leaves_it_to_others_decides_nothing() {
+    let mut tape = Tape::session();
+    tape.prompt("go");
+    let options = json!([{ "optionId": "yes", "name": "Yes", "kind": "allow_once" }]);
+    let params = json!({ "sessionId": "a-1", "toolCall": { "toolCallId": "t" }, "options": options });
+    let (_, ask) = tape.ask_editor("session/request_permission", params);
+    tape.note(note::DECLINED, json!({ "user": "ann" }));
+    tape.editor_answers(ask, json!({ "outcome": { "outcome": "cancelled" } }));
+    tape.editor_answers(ask, json!({ "outcome": { "outcome": "selected", "optionId": "yes" } }));
+    assert_eq!(tape.rows().get(DECISIONS, "decision option_id"), ["allow | yes"]);
+}
+
+#[test]
+fn the_same_id_of_two_editors_is_told_apart() {
+    let mut tape = Tape::session();
+    let (first, id) = tape.prompt("one");
+    // Another editor's prompt, with the same id, waited and was taken back.
+    let frame =
+        json!({ "id": format!("editor-{id}"), "method": "session/prompt", "params": { "prompt": [] } });
+    let second = tape.push(Origin::Editor, Destination::Agent, None, frame);
+    let answer = json!({ "id": format!("editor-{id}"), "result": { "stopReason": "cancelled" } });
+    tape.push(Origin::Conductor, Destination::Editor, None, answer);
+    tape.agent_answers(id, json!({ "stopReason": "end_turn" }));
+    assert_eq!(
+        tape.rows().get(TURNS, "turn stop_reason"),
+        [format!("{first} | end_turn"), format!("{second} | cancelled")]
+    );
+}
+
+#[test]
 fn a_replayed_history_is_not_recorded_twice() {
     let mut tape = Tape::session();
     let (_, id) = tape.prompt("hello");

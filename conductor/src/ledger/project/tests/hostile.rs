@@ -237,5 +237,9 @@ fn state_is_bounded() {
         );
     }
     assert!(state.calls.len() <= 20_000 && state.kept <= 4 << 20);
-    assert!(state.told.len() <= 20_001 && state.commands.len() <= 64 && state.waiting.len() <= MOST_WAITING);
+    assert!(
+        state.told.len() <= 20_001
+            && state.commands.len() <= 64
+            && state.waiting.len() <= waiting::MOST_WAITING
+    );
 }

@@ -116,7 +116,7 @@ pub mod note {
     /// The frame that comes next was said by this `user`, not the owner.
     pub const BY: &str = "_conductor/by";
     /// The answer that comes next does not count, because it chooses nothing and
-    /// others may still decide: `user`.
+    /// others may still decide, or because it was not for this `user` to give.
     pub const DECLINED: &str = "_conductor/declined";
     /// The agent shows no sign of work in the running turn: `after`, in seconds.
     pub const TURN_STALLED: &str = "_conductor/turn_stalled";

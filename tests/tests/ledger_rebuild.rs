@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
 use conductor::{
-    journal::Journal,
+    journal::{Batch, Class, Journal},
     ledger::{self, LedgerError, Settings, rebuild::Progress},
-    record::{Destination, Origin, Stream, StreamKind, note},
+    record::{Destination, Origin, Stream, StreamKind, note, now_us},
     tasks::Tasks,
 };
 use conductor_tests::{
@@ -30,8 +30,30 @@ fn record(journal: &Journal, stream: Stream, method: &str, params: &serde_json::
     append(journal, stream, Origin::Conductor, Destination::Record, &[note(method, params)])
 }
 
+/// A permission that the agent asks for with this id, and an answer of the
+/// editor's, by somebody if not the owner.
+fn permission(journal: &Journal, session: Stream, id: u64, by: Option<&str>) -> Vec<Known> {
+    let options = json!([{ "optionId": "yes", "name": "Yes", "kind": "allow_once" }]);
+    let asked = json!({ "jsonrpc": "2.0", "id": id, "method": "session/request_permission", "params": {
+        "toolCall": { "toolCallId": "t", "title": "Run" }, "options": options } });
+    let (seq, raw) = (journal.next_seq(session.id), asked.to_string().into_bytes());
+    let mut batch = Batch::new();
+    let lines = [raw.as_slice()].into_iter();
+    batch.push(session, seq, now_us(), Origin::Agent, Destination::Editor, &[(0, id)], lines);
+    journal.append(batch, Class::Stop).unwrap();
+    let mut all = vec![Known { stream: session.id, seq: i64::try_from(seq).unwrap(), raw }];
+    if let Some(user) = by {
+        all.extend(record(journal, session, note::BY, &json!({ "user": user })));
+    }
+    let outcome = json!({ "outcome": { "outcome": "selected", "optionId": "yes" } });
+    let answer = json!({ "jsonrpc": "2.0", "id": id, "result": outcome }).to_string().into_bytes();
+    all.extend(append(journal, session, Origin::Editor, Destination::Agent, &[answer]));
+    all
+}
+
 /// Sessions that are written to by turns, processes and connections, shipped in
-/// many batches with restarts between.
+/// many batches with restarts between. Some of it is said by others than the
+/// owner, whom the last note of the batch before names.
 async fn history(bench: &Bench) -> Vec<Known> {
     let mut journal = bench.journal();
     let sessions: Vec<_> = (0..4).map(|_| stream(StreamKind::Session)).collect();
@@ -52,6 +74,9 @@ async fn history(bench: &Bench) -> Vec<Known> {
         for session in &sessions {
             all.extend(turn(&journal, *session, number));
         }
+        all.extend(permission(&journal, sessions[0], 100 + number, None));
+        all.extend(permission(&journal, sessions[1], 100 + number, Some("bob")));
+        all.extend(record(&journal, sessions[1], note::BY, &json!({ "user": "bob" })));
         synced(&journal).await;
         ship_all(bench.settings(), &journal).await;
         journal.close();
@@ -70,6 +95,13 @@ async fn rebuilt_equals_live() {
         let frames = history(&bench).await;
         let live = bench.derived().await;
         assert!(live.len() > 50, "a history that says little proves little: {live:#?}");
+        // The first was before he was named.
+        let others = "SELECT count(*) FROM turns WHERE user_name = 'bob' AND team IS NULL";
+        assert_eq!(bench.number(others).await, 5);
+        for user in ["ann", "bob"] {
+            let decided = format!("SELECT count(*) FROM decisions WHERE decided_user = '{user}'");
+            assert_eq!(bench.number(&decided).await, 6);
+        }
         // What was tampered with is made right again.
         execute(&bench, "UPDATE messages SET text = 'changed'").await;
         execute(&bench, "DELETE FROM turns").await;
@@ -154,9 +186,9 @@ async fn a_session_that_went_on_elsewhere_becomes_one_again() {
     // Another journal that does not have the first turns any more.
     let after = new.journal();
     let seq = i64::try_from(before.next_seq(first.id)).unwrap();
-    let mut batch = conductor::journal::Batch::new();
+    let mut batch = Batch::new();
     let line = br#"{"jsonrpc":"2.0","method":"session/update","params":{"update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"late"}}}}"#;
-    let now = conductor::record::now_us();
+    let now = now_us();
     batch.push(
         first,
         seq as u64,
@@ -166,7 +198,7 @@ async fn a_session_that_went_on_elsewhere_becomes_one_again() {
         &[],
         [line.as_slice()].into_iter(),
     );
-    after.append(batch, conductor::journal::Class::Stream).unwrap();
+    after.append(batch, Class::Stream).unwrap();
     frames.push(Known { stream: first.id, seq, raw: line.to_vec() });
     ship_all(new.settings(), &after).await;
     ledger::import(&new.settings(), &old.file(), |_| {}).await.unwrap();

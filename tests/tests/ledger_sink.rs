@@ -2,6 +2,8 @@
 //! in both.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
+use std::path::Path;
+
 use conductor::{
     ledger::{
         LedgerError, Settings,
@@ -15,7 +17,7 @@ use conductor_tests::{
     postgres::{Database, PASSWORD},
     shipping::{Bench, Known, open_file, sorted, stream},
 };
-use sqlx::{AssertSqlSafe, Executor as _};
+use sqlx::{AssertSqlSafe, Executor as _, migrate::Migrator};
 use uuid::Uuid;
 
 /// Frames that JSON columns, text columns or parsers choke on.
@@ -260,6 +262,46 @@ async fn d9_a_newer_schema_is_refused_with_both_versions() {
         let text = refused.to_string();
         assert!(text.contains("9999") && text.contains("upgrade the conductor"), "{text}");
     }
+}
+
+/// A ledger as version 2 has left it: what was decided then, the owner has.
+#[tokio::test]
+async fn an_older_schema_is_brought_up_to_date() {
+    let decisions = "INSERT INTO decisions (session_id, seq, user_name, decision, decided_by) VALUES \
+        ('01900000-0000-7000-8000-000000000001', 1, 'ann', 'allow', 'editor'), \
+        ('01900000-0000-7000-8000-000000000001', 2, 'ann', 'cancelled', 'conductor'), \
+        ('01900000-0000-7000-8000-000000000001', 3, 'ann', NULL, NULL)";
+    // A view of an auditor's own.
+    let theirs = "CREATE VIEW theirs AS SELECT seq FROM decision_log";
+    for bench in Bench::both().await {
+        let migrations = Path::new(env!("CARGO_MANIFEST_DIR")).join("../migrations");
+        if bench.settings().url.is_empty() {
+            std::fs::write(bench.file(), b"").unwrap();
+            let mut file = open_file(&bench.file()).await;
+            older(&migrations.join("sqlite")).await.run_direct(None, &mut file, false).await.unwrap();
+            file.execute(decisions).await.unwrap();
+            file.execute(theirs).await.unwrap();
+        } else {
+            let mut owner = bench.database().connect().await;
+            older(&migrations.join("postgres")).await.run_direct(None, &mut owner, false).await.unwrap();
+            owner.execute(decisions).await.unwrap();
+            owner.execute(theirs).await.unwrap();
+        }
+        assert_eq!(bench.number("SELECT max(version) FROM _sqlx_migrations").await, 2);
+        let mut sink = Sink::open(&bench.settings()).await.unwrap();
+        sink.write(&[row(stream(StreamKind::Session), 1, b"x")], None).await.unwrap();
+        assert_eq!(bench.number("SELECT max(version) FROM _sqlx_migrations").await, 3);
+        let known = "SELECT count(*) FROM decision_log WHERE decided_user = 'ann' AND seq = 1";
+        assert_eq!(bench.number(known).await, 1);
+        assert_eq!(bench.number("SELECT count(decided_user) FROM decisions").await, 1);
+        assert_eq!(bench.number("SELECT count(*) FROM theirs").await, 3);
+    }
+}
+
+/// The migrations up to version 2.
+async fn older(folder: &Path) -> Migrator {
+    let all = Migrator::new(folder).await.unwrap();
+    Migrator::with_migrations(all.iter().filter(|migration| migration.version <= 2).cloned().collect())
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use conductor_tests::{
     disk,
     editor::Editor,
     harness::{Builder, Service, assert_says, permission, poll_until, service},
+    people::Person,
     postgres::{Database, Postgres},
     shipping::{self, Known},
 };
@@ -35,11 +36,15 @@ fn settings(service: &Service, database: Option<&Database>) -> Settings {
     settings
 }
 
+fn choose(editor: &mut Editor, option: &str) {
+    let ask = editor.next_request("session/request_permission");
+    editor.answer(&ask, &json!({ "outcome": { "outcome": "selected", "optionId": option } }));
+}
+
 /// A conversation with something of everything.
 fn talk(editor: &mut Editor, session: &str) {
     let id = editor.prompt_do(session, &json!([{ "update": { "n": 5 } }, permission(), { "update": {} }]));
-    let ask = editor.next_request("session/request_permission");
-    editor.answer(&ask, &json!({ "outcome": { "outcome": "selected", "optionId": "yes" } }));
+    choose(editor, "yes");
     assert_eq!(editor.stop_reason(&id), "end_turn");
     for nasty in [
         r#"{"jsonrpc":"2.0","method":"_x","params":{"nul":"\u0000","half":"\ud83d","huge":1e400000,"minus":-0}}"#,
@@ -89,6 +94,94 @@ fn what_was_said_is_in_the_ledger_in_sqlite() {
 fn what_was_said_is_in_the_ledger_in_postgres() {
     let database = Runtime::new().unwrap().block_on(Database::new());
     what_was_said_is_in_the_ledger(Some(&database), in_postgres(&database).start());
+}
+
+/// Ann drives a session that is not hers, beside its owner.
+fn drive_together(service: &Service, me: &str) {
+    let (mut owner, session) = service.session();
+    let ann = Person::named(service, "ann");
+    let shared = service.run(&["sessions", "share", &session, "--with", "ann", "--as", "driver"]);
+    assert!(shared.status.success(), "{shared:?}");
+    let mut guest = ann.editor(service);
+    guest.call("session/load", &json!({ "sessionId": session, "cwd": service.work(), "mcpServers": [] }));
+    // The owner asks and ann decides, then the other way round.
+    let id = owner.prompt_do(&session, &json!([permission()]));
+    owner.next_request("session/request_permission");
+    choose(&mut guest, "yes");
+    assert_eq!(owner.stop_reason(&id), "end_turn");
+    let id = guest.prompt_do(&session, &json!([permission()]));
+    guest.next_request("session/request_permission");
+    choose(&mut owner, "no");
+    assert_eq!(guest.stop_reason(&id), "end_turn");
+    // Ann leaves it to the owner, which decides nothing.
+    let id = guest.prompt_do(&session, &json!([permission()]));
+    let ask = guest.next_request("session/request_permission");
+    guest.answer(&ask, &json!({ "outcome": { "outcome": "cancelled" } }));
+    let export = || String::from_utf8(service.run(&["sessions", "export", &session]).stdout).unwrap();
+    assert!(poll_until(PATIENCE, || export().contains("_conductor/declined")), "{}", export());
+    choose(&mut owner, "yes");
+    assert_eq!(guest.stop_reason(&id), "end_turn");
+    // She stops a turn of the owner's, and nobody has decided what it asked.
+    let id = owner.prompt_do(&session, &json!([permission()]));
+    guest.next_request("session/request_permission");
+    guest.cancel(&session);
+    assert_eq!(owner.stop_reason(&id), "cancelled");
+    let show = || String::from_utf8(service.run(&["sessions", "show", &session]).stdout).unwrap();
+    let expected = [
+        "allow (allow_once) by ann".to_owned(),
+        format!("reject (reject_once) by {me}"),
+        format!("allow (allow_once) by {me}"),
+        "cancelled by conductor".to_owned(),
+    ];
+    let is_shown = || {
+        let shown = show();
+        expected.iter().all(|line| shown.contains(line))
+    };
+    assert!(poll_until(PATIENCE, is_shown), "{}", show());
+    guest.call("session/close", &json!({ "sessionId": session }));
+    owner.call("session/close", &json!({ "sessionId": session }));
+}
+
+fn who_said_what_is_in_the_ledger(database: Option<&Database>, mut service: Service) {
+    let runtime = Runtime::new().unwrap();
+    let me = nix::unistd::User::from_uid(nix::unistd::Uid::effective()).unwrap().unwrap().name;
+    drive_together(&service, &me);
+    service.term();
+    let settings = settings(&service, database);
+    let number = |statement: &str| runtime.block_on(shipping::number(&settings, statement));
+    let turns = |by: &str| {
+        let turns = "SELECT count(*) FROM turns JOIN sessions ON sessions.session_id = turns.session_id";
+        number(&format!("{turns} WHERE sessions.user_name = '{me}' AND turns.user_name = '{by}'"))
+    };
+    assert_eq!((turns(&me), turns("ann")), (2, 2));
+    assert_eq!(number("SELECT count(*) FROM turns WHERE user_name = 'ann' AND team IS NULL"), 2);
+    let decided = |turn_by: &str, decision: &str, by: &str| {
+        number(&format!(
+            "SELECT count(*) FROM decision_log JOIN turns \
+             ON turns.session_id = decision_log.session_id AND turns.turn = decision_log.turn \
+             WHERE turns.user_name = '{turn_by}' AND decision_log.user_name = '{me}' \
+             AND decision = '{decision}' AND decided_user {by}"
+        ))
+    };
+    assert_eq!(decided(&me, "allow", "= 'ann'"), 1);
+    assert_eq!(decided("ann", "reject", &format!("= '{me}'")), 1);
+    assert_eq!(decided("ann", "allow", &format!("= '{me}'")), 1);
+    assert_eq!(decided(&me, "cancelled", "IS NULL AND decided_by = 'conductor'"), 1);
+    assert_eq!(number("SELECT count(*) FROM decisions"), 4);
+    let live = runtime.block_on(shipping::derived(&settings));
+    runtime.block_on(conductor::ledger::rebuild(&settings, |_| ())).unwrap();
+    assert_eq!(runtime.block_on(shipping::derived(&settings)), live);
+}
+
+#[test]
+fn who_said_what_is_in_the_ledger_in_sqlite() {
+    who_said_what_is_in_the_ledger(None, service(&json!({})).start());
+}
+
+#[test]
+fn who_said_what_is_in_the_ledger_in_postgres() {
+    let database = Runtime::new().unwrap().block_on(Database::new());
+    who_said_what_is_in_the_ledger(Some(&database), in_postgres(&database).start());
 }
 
 /// A server of the test's own with a database, stopped.

@@ -46,8 +46,8 @@ same_fields! {
         cached_write_tokens, total_tokens, cost, cost_total, currency, context_used, context_size,
     }
     Decision {
-        seq, turn, call, tool, kind, title, input, options, decision, option_id, option_kind, decided_by, rule,
-        reason, asked_us, decided_us, duration_us,
+        seq, turn, call, tool, kind, title, input, options, decision, option_id, option_kind, decided_by,
+        decided_user, rule, reason, asked_us, decided_us, duration_us,
     }
 }
 

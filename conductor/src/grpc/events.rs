@@ -258,7 +258,9 @@ impl Events {
             // What an agent does with files and terminals is told by its tool
             // calls.
             (Method::FsRead | Method::FsWrite | Method::TerminalCreate | Method::Terminal, _) => return,
-            (Method::SessionClose | Method::SessionDelete | Method::SessionList, _) => return,
+            // Their answers must not be taken for those to another's request of the
+            // same id.
+            (Method::SessionClose | Method::SessionDelete | Method::SessionList, _) => What::Other,
             _ => {
                 self.tell_other(step);
                 What::Other

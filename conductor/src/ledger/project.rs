@@ -42,6 +42,7 @@ pub const LINE: usize = 4 << 10;
 const TEXT: usize = 256 << 10;
 /// Most file accesses that one frame can tell of.
 const MOST_ITEMS: i64 = 256;
+
 /// A frame as it was recorded.
 #[derive(Debug, Clone, Copy)]
 pub struct FrameView<'a> {
@@ -96,14 +97,14 @@ pub struct State {
     how: Option<String>,
     opened: bool,
     binding: Option<Uuid>,
+    /// What our notes say of the frame that comes next.
+    next: Next,
     /// Prompts without an answer; the first is the turn that runs.
     turns: VecDeque<Turn>,
     had_turns: bool,
     /// A history is being replayed that we have recorded already.
     replaying: bool,
     waiting: Waiting<requests::What>,
-    /// The answer of an editor that comes next does not count.
-    is_declined: bool,
     messages: updates::Messages,
     calls: HashMap<u64, tools::Call>,
     /// File accesses of this turn's tool calls that were told already.
@@ -114,6 +115,15 @@ pub struct State {
     commands: VecDeque<(u64, u64)>,
     terminals: HashMap<u64, requests::Terminal>,
     cost: Option<f64>,
+}
+
+/// What notes say of the frame behind them.
+#[derive(Debug, Default)]
+struct Next {
+    /// Who said it, if that was not the session's owner.
+    by: Option<String>,
+    /// It is an answer that was not passed on.
+    is_declined: bool,
 }
 
 #[derive(Debug)]
@@ -132,6 +142,7 @@ fn counted(session: Fact, frame: &FrameView<'_>) -> Option<Fact> {
 /// Turns one frame into facts. Frames of one stream come in order.
 pub fn project(state: &mut State, frame: &FrameView<'_>) -> Projected {
     let peek = frame::peek(frame.raw);
+    let told = std::mem::take(&mut state.next);
     let (Ok(peek), Ok(text)) = (&peek, std::str::from_utf8(frame.raw)) else {
         let envelope = Envelope { kind: "opaque", binding: state.binding, ..Envelope::default() };
         let session = Fact::new(SESSIONS, [frame.stream.id.into()]);
@@ -143,6 +154,7 @@ pub fn project(state: &mut State, frame: &FrameView<'_>) -> Projected {
         frame,
         text,
         peek,
+        told,
         session: Fact::new(SESSIONS, [frame.stream.id.into()]),
         facts: Vec::new(),
         items: 0,
@@ -192,6 +204,8 @@ struct Step<'a> {
     frame: &'a FrameView<'a>,
     text: &'a str,
     peek: &'a Peek,
+    /// What the notes in front of it say.
+    told: Next,
     /// What it says of the session itself.
     session: Fact,
     facts: Vec<Fact>,
@@ -233,9 +247,6 @@ impl<'a> Step<'a> {
     /// A frame of a conversation.
     fn session(&mut self) {
         let params = self.get(self.peek.params);
-        if self.frame.origin == Origin::Editor && std::mem::take(&mut self.state.is_declined) {
-            return;
-        }
         match (self.peek.kind, params) {
             (Kind::Notification, Some(params)) => match self.peek.method {
                 Method::SessionUpdate => self.update(params),
@@ -245,6 +256,7 @@ impl<'a> Step<'a> {
                 _ => {}
             },
             (Kind::Request, Some(params)) => self.request(params),
+            (Kind::Request, None) if self.frame.origin == Origin::Editor => self.wait(requests::What::Other),
             (Kind::Result, _) => self.answer(self.get(self.peek.outcome), None),
             (Kind::Error, _) => self.answer(None, self.get(self.peek.outcome)),
             _ => {}

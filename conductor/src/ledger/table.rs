@@ -354,6 +354,8 @@ pub const TABLES: &[Table] = &[
             column("asked_us", Int, First),
             column("decided_us", Int, First),
             column("duration_us", Int, First),
+            // Who answered; null if it was the conductor.
+            column("decided_user", Text, First),
         ],
     },
 ];

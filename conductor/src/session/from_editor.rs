@@ -154,12 +154,13 @@ impl Session {
         // An answer to something that was decided or withdrawn meanwhile.
         let Some(ask) = self.asks.get_mut(number) else { return };
         let is_permission = ask.frame.is_some();
-        if seat != LEAD && !is_permission {
-            return;
-        }
         // Where several are asked, one that does not choose leaves it to the
-        // others.
-        if is_permission && ask.chosen(frame).is_none() && self.declines(number, seat) {
+        // others. Anything but a permission is for the lead alone.
+        let counts = match is_permission {
+            true => ask.chosen(frame).is_some() || !self.declines(number, seat),
+            false => seat == LEAD,
+        };
+        if !counts {
             let params = serde_json::json!({ "user": self.user(seat) });
             self.recorder.note(note::DECLINED, &params);
             return;

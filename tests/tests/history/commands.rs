@@ -67,7 +67,7 @@ async fn a_session_is_shown() {
             "    /w/src/parser.rs (+1 −1)\n",
             "    -slow\n    +fast\n",
             "    1 file changed\n",
-            "? permission for Edit the parser: allow (allow_once) by editor after 1.0 s\n",
+            "? permission for Edit the parser: allow (allow_once) by ann after 1.0 s\n",
             "· $ cargo test (exit 3)",
             "· read /etc/shadow (refused: ",
             "── end turn · 17.0 s · 1,000 tokens in, 500 out · 0.2500 USD ──\n",
@@ -93,6 +93,8 @@ async fn a_session_is_shown() {
             assert_eq!(json[table].as_array().unwrap().len(), rows, "{table}");
         }
         assert_eq!(json["tool_calls"][0]["input"]["path"], EDITING.path, "JSON stays JSON");
+        assert_eq!(json["decisions"][0]["decided_by"], "editor");
+        assert_eq!(json["decisions"][0]["decided_user"], "ann");
     }
 }
 

@@ -130,7 +130,8 @@ async fn a_session_tells_all_it_did() {
         );
         assert_eq!(
             count(|e| matches!(e, Entry::Decision(d) if d.decision.as_deref() == Some("allow")
-                && d.option_kind.as_deref() == Some("allow_once") && d.decided_by.as_deref() == Some("editor"))),
+                && d.option_kind.as_deref() == Some("allow_once") && d.decided_by.as_deref() == Some("editor")
+                && d.decided_user.as_deref() == Some("ann"))),
             1
         );
         assert_eq!(

@@ -220,7 +220,8 @@ pub(super) fn decision_line(decision: &Decision) -> String {
     let what = decision.title.as_deref().or(decision.tool.as_deref()).unwrap_or("something");
     let answer = one_line(decision.decision.as_deref().unwrap_or("not answered"));
     let kind = decision.option_kind.as_deref().map(|kind| format!(" ({})", one_line(kind)));
-    let by = decision.decided_by.as_deref().map(|by| format!(" by {}", one_line(by)));
+    let by = decision.decided_user.as_deref().or(decision.decided_by.as_deref());
+    let by = by.map(|by| format!(" by {}", one_line(by)));
     let rule = decision.rule.as_deref().map(|rule| format!(", rule {}", one_line(rule)));
     let why = decision.reason.as_deref().map(|why| format!(": {}", one_line(why)));
     let after = lasted(decision.duration_us).map(|time| format!(" after {time}"));

@@ -188,6 +188,7 @@ record! {
         option_id: Option<String> = "option_id",
         option_kind: Option<String> = "option_kind",
         decided_by: Option<String> = "decided_by",
+        decided_user: Option<String> = "decided_user",
         rule: Option<String> = "rule",
         reason: Option<String> = "reason",
         asked_us: Option<i64> = "asked_us",

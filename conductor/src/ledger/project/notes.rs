@@ -35,7 +35,15 @@ impl Step<'_> {
             note::SESSION_OPENED => self.opened(params),
             note::SESSION_BOUND => self.bound(params),
             note::SESSION_ENDED => self.ended(params),
-            note::DECLINED => self.state.is_declined = true,
+            note::BY => {
+                self.state.next = std::mem::take(&mut self.told);
+                self.state.next.by = short(pick(params, ["user"])[0], NAME);
+            }
+            note::DECLINED => {
+                self.state.next = std::mem::take(&mut self.told);
+                self.state.next.is_declined = true;
+            }
+            // Who is seated, whom it is shared with: that is in the frames alone.
             _ => {}
         }
     }

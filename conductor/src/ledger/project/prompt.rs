@@ -5,7 +5,7 @@ use super::{
     json::{cut, dig, elements, pick, text},
     requests::What,
 };
-use crate::ledger::table::TURNS;
+use crate::ledger::table::{Fact, TURNS, Value};
 
 /// Most prompts that wait in a session; it takes 16 itself.
 const MOST_PROMPTS: usize = 64;
@@ -57,6 +57,11 @@ impl Step<'_> {
             }
         }
         let mut fact = self.row(TURNS, [self.id().into(), seq.into()]).set("began_us", at);
+        if let Some(by) = &self.told.by {
+            fact.put("user_name", by.as_str());
+            // Nobody noted that user's team, and it is not the owner's.
+            fact.put("team", Value::Null);
+        }
         fact.put("model", self.state.model.clone());
         fact.put("mode", self.state.mode.clone());
         fact.put("prompt", cut(&prompt, TEXT));
@@ -81,8 +86,9 @@ impl Step<'_> {
         // The editor is told so, whatever the agent says.
         let (stop_reason, error) =
             if turn.cancelled { (Some("cancelled".into()), None) } else { (stop_reason, error) };
-        let mut fact = self.row(TURNS, [self.id().into(), seq.into()]);
-        fact.put("turn", seq);
+        // Whose it is was said at its beginning.
+        let mut fact = Fact::new(TURNS, [self.id().into(), seq.into()]);
+        fact.put("agent", self.state.agent.clone());
         fact.put("ended_us", self.at());
         fact.put("ended_seq", self.seq());
         fact.put("duration_us", self.at().saturating_sub(turn.began_us).max(0));

@@ -40,6 +40,9 @@ pub enum What {
     Option,
     /// A session that is opened.
     Open,
+    /// Anything else that an editor asks. It is kept so that our answer is not
+    /// taken for one to another editor, whose request may have the same id.
+    Other,
 }
 
 /// A terminal at work.
@@ -65,8 +68,13 @@ impl State {
 impl Step<'_> {
     pub(super) fn request(&mut self, params: &str) {
         let to_agent = self.frame.to == Destination::Agent;
+        let by_editor = self.frame.origin == Origin::Editor;
         match self.peek.method {
             Method::SessionPrompt if to_agent => self.prompt(params),
+            // Somebody takes a seat while a turn runs, and nothing begins anew.
+            Method::SessionLoad | Method::SessionResume if by_editor && self.turn().is_some() => {
+                self.wait(What::Other);
+            }
             Method::SessionNew | Method::SessionResume if to_agent => self.wait(What::Open),
             Method::SessionLoad if to_agent => {
                 // What we have recorded already is not recorded again.
@@ -74,9 +82,7 @@ impl Step<'_> {
                 self.wait(What::Open);
             }
             Method::SessionSetMode if to_agent => {
-                if let Some(mode) = short(pick(params, ["modeId"])[0], NAME) {
-                    self.wait(What::Mode(mode));
-                }
+                self.wait(short(pick(params, ["modeId"])[0], NAME).map_or(What::Other, What::Mode));
             }
             Method::SessionSetConfigOption if to_agent => self.wait(What::Option),
             Method::RequestPermission if !to_agent => self.permission(params),
@@ -84,12 +90,17 @@ impl Step<'_> {
             Method::FsWrite if !to_agent => self.file(params, "write"),
             Method::TerminalCreate if !to_agent => self.terminal(params),
             Method::Terminal if !to_agent => self.terminal_request(params),
+            _ if by_editor => self.wait(What::Other),
             _ => {}
         }
     }
 
     /// An answer: a result or an error.
     pub(super) fn answer(&mut self, result: Option<&str>, error: Option<&str>) {
+        // Where several are asked, one that does not choose decides nothing.
+        if self.told.is_declined {
+            return;
+        }
         let Some(what) = self.answered() else { return };
         let failure = error.map(|error| {
             let [message, code] = pick(error, ["message", "code"]);
@@ -126,7 +137,7 @@ impl Step<'_> {
                 self.session.put("mode", mode.clone());
                 self.state.mode = Some(mode);
             }
-            What::Mode(_) => {}
+            What::Mode(_) | What::Other => {}
             What::Option => self.options(json),
             What::Open => {
                 self.state.replaying = false;
@@ -209,6 +220,9 @@ impl Step<'_> {
         fact.put("option_id", chosen);
         fact.put("option_kind", kind);
         fact.put("decided_by", self.frame.origin.name());
+        if self.frame.origin == Origin::Editor {
+            fact.put("decided_user", self.told.by.as_ref().or(self.state.user.as_ref()).cloned());
+        }
         fact.put("reason", failure);
         fact.put("decided_us", self.at());
         fact.put("duration_us", self.at().saturating_sub(asked_us).max(0));

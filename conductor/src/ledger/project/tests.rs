@@ -19,6 +19,7 @@ use crate::{
 mod conversations;
 mod endings;
 mod hostile;
+mod people;
 
 const SESSION: Uuid = Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0001);
 const PROCESS: Uuid = Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0002);

@@ -204,8 +204,9 @@ struct Seat {
     opening: Option<Bytes>,
     /// Its turns are cancelled when the editor goes away.
     cancels: bool,
-    /// Who is fed from the record gets nothing more once this is dropped.
-    _feed: Option<DropGuard>,
+    /// Who is fed from the record gets nothing more once this is dropped, and
+    /// nobody looks any more whether they may.
+    _here: DropGuard,
 }
 
 /// Serves one editor until it goes.
@@ -536,7 +537,9 @@ impl Connection {
                 }
             }
             SessionEvent::Revoked(slot) => {
-                self.reopening.remove(&slot);
+                if let Some(frame) = self.reopening.remove(&slot) {
+                    self.refuse(&frame, Refusal::unknown_session(&frame));
+                }
                 if let Some(seat) = self.seats.get(&slot).map(|seat| seat.id.to_string()) {
                     debug!(session.id = %seat, "the session is not shared any more");
                     self.dismiss(slot);

@@ -74,6 +74,18 @@ impl<T> Sender<T> {
         })
     }
 
+    /// Queues the item if there is a place right now, and half of the queue stays
+    /// free: for those whom others must not keep out.
+    pub fn try_send_in_half(&self, size: usize, item: T) -> Result<(), NotSent<T>> {
+        let most = self.bytes as usize / 2;
+        let is_half_full = self.tx.capacity() <= self.tx.max_capacity() / 2
+            || self.budget.available_permits() < most + (self.weight(size) as usize).min(most);
+        if is_half_full && !self.is_closed() {
+            return Err(NotSent::Full(item));
+        }
+        self.try_send(size, item)
+    }
+
     /// Whether the other end is gone.
     pub fn is_closed(&self) -> bool {
         self.tx.is_closed()
@@ -153,6 +165,21 @@ mod tests {
         tx.try_send(1_000_000, ()).unwrap();
         assert!(matches!(tx.try_send(1, ()), Err(NotSent::Full(()))));
         assert_eq!(rx.recv().await, Some(()));
+    }
+
+    #[tokio::test]
+    async fn some_leave_half_of_it_to_others() {
+        let (tx, mut rx) = queue(4, 100);
+        tx.try_send_in_half(50, "a").unwrap();
+        assert!(matches!(tx.try_send_in_half(1, "b"), Err(NotSent::Full("b"))));
+        tx.try_send(50, "c").unwrap();
+        assert_eq!((rx.recv().await, rx.recv().await), (Some("a"), Some("c")));
+        tx.try_send_in_half(0, "d").unwrap();
+        tx.try_send_in_half(0, "e").unwrap();
+        assert!(matches!(tx.try_send_in_half(0, "f"), Err(NotSent::Full("f"))));
+        tx.try_send(0, "g").unwrap();
+        drop(rx);
+        assert!(matches!(tx.try_send_in_half(0, "h"), Err(NotSent::Closed("h"))));
     }
 
     #[tokio::test]

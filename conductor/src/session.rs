@@ -283,10 +283,18 @@ impl Session {
         input.close();
         let mut late = std::mem::take(&mut self.seats.waiting);
         while let Some(word) = input.try_recv() {
-            let Word::Frame(seat, frame) = word else {
+            let (seat, frame) = match word {
+                Word::Frame(seat, frame) => (seat, frame),
+                // That somebody shares the session is true in any case.
+                Word::Note(method, params) => {
+                    self.recorder.note(method, &params);
+                    continue;
+                }
                 // Who is left out here may open the session anew, but only then.
-                late.push(word);
-                continue;
+                word => {
+                    late.push(word);
+                    continue;
+                }
             };
             // The connection has recorded those.
             if frame.peek().method == Method::CancelRequest {
@@ -429,10 +437,12 @@ impl Session {
                     self.ended = true;
                 }
                 () = ending.cancelled() => self.ended = true,
-                () = away.notified(), if !self.seats.has_others() => {
+                // Always heard: kept for later, it would end a turn of an editor
+                // that is back.
+                () = away.notified() => if !self.seats.has_others() {
                     self.cancel_unasked();
                     self.commit(Input::Nothing);
-                }
+                },
                 () = cancel.notified() => {
                     self.cancel_unasked();
                     self.commit(Input::Nothing);

@@ -179,7 +179,7 @@ impl Tethers {
         let (attach, attaches) = mpsc::channel(1);
         let mut key = None;
         if let Some(made) = resumable.then(|| Token::random().ok()).flatten() {
-            let entry = Entry { user: caller.user.clone(), key: made.clone(), attach };
+            let entry = Entry { caller: caller.clone(), key: made.clone(), attach };
             key = self.add(id, entry).await.then_some(made);
         }
         let (out, packets) = queue::queue(OUT_PACKETS, OUT_BYTES);

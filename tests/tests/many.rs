@@ -457,3 +457,83 @@ fn a_guest_who_may_only_watch_does() {
     wait_conversation(&guest, &["done0"]);
     assert!(guest.lines().iter().all(|line| line.method() != "session/request_permission"));
 }
+
+/// Has a guest's prompt wait behind a turn of the owner's; the guest, the request
+/// that the turn waits for, and the turn.
+fn queued_by_guest(
+    service: &Service,
+    ann: &Person,
+    owner: &mut Editor,
+    session: &str,
+) -> (Editor, Value, Value) {
+    share(service, session, "ann", "driver");
+    let mut guest = ann.editor(service);
+    guest.call("session/load", &open_params(service, session));
+    let turn = owner.prompt_do(session, &gated("done"));
+    let asked = owner.next_request("session/request_permission");
+    guest.prompt(session, "hers");
+    let waits = || String::from_utf8(service.run(&["sessions", "queue", session]).stdout).unwrap();
+    assert!(poll_until(Duration::from_secs(10), || waits().contains("ann")), "{}", waits());
+    (guest, asked, turn)
+}
+
+#[test]
+fn what_a_guest_asked_before_leaving_is_recorded_as_theirs() {
+    let service = plain();
+    let ann = Person::named(&service, "ann");
+    let (mut owner, session) = service.session();
+    let (mut guest, asked, turn) = queued_by_guest(&service, &ann, &mut owner, &session);
+    guest.close_stdin();
+    assert!(guest.wait_exit().success(), "{}", guest.story());
+    let export = || {
+        let export = service.run(&["sessions", "export", &session, "--format", "jsonl"]);
+        String::from_utf8(export.stdout).unwrap()
+    };
+    assert!(poll_until(Duration::from_secs(10), || export().contains("_conductor/unseated")), "{}", export());
+    choose(&owner, &asked, "yes");
+    assert_eq!(owner.stop_reason(&turn), "end_turn");
+    wait_conversation(&owner, &["user: hers", "echo: hers"]);
+    // Before her prompt it is said that it is hers.
+    let record = export();
+    let prompt = record.lines().position(|line| line.contains("hers") && line.contains("session/prompt"));
+    let said_by = record.lines().nth(prompt.unwrap() - 1).unwrap();
+    assert!(said_by.contains("_conductor/by") && said_by.contains("ann"), "{record}");
+}
+
+#[test]
+fn what_a_guest_asked_is_not_done_once_the_session_is_not_shared_any_more() {
+    let service = plain();
+    let ann = Person::named(&service, "ann");
+    let (mut owner, session) = service.session();
+    let (_guest, asked, turn) = queued_by_guest(&service, &ann, &mut owner, &session);
+    let output = service.run(&["sessions", "unshare", &session, "--with", "ann"]);
+    assert!(output.status.success(), "{output:?}");
+    choose(&owner, &asked, "yes");
+    assert_eq!(owner.stop_reason(&turn), "end_turn");
+    assert_eq!(owner.turn(&session, "alone").last().unwrap(), "echo: alone");
+    assert_eq!(prompts(&service), 2);
+}
+
+#[test]
+fn who_gives_up_before_the_session_is_open_leaves_no_seat_behind() {
+    let temp = tempfile::tempdir().unwrap();
+    let go = temp.path().join("go");
+    let script = json!({ "before": { "session/resume": [{ "wait_file": go }] } });
+    let service = service(&script).set("agents.fake.warm", 0).start();
+    let (mut first, session) = service.session();
+    first.turn(&session, "one");
+    first.call("session/close", &json!({ "sessionId": session }));
+    let mut first = service.editor();
+    let opening = first.request("session/resume", &open_params(&service, &session));
+    // One that comes while it is being opened, and goes again.
+    let mut second = service.editor();
+    second.request("session/load", &open_params(&service, &session));
+    second.close_stdin();
+    second.wait_exit();
+    std::fs::write(&go, "").unwrap();
+    first.response(&opening);
+    first.call("session/close", &json!({ "sessionId": session }));
+    let shown = || String::from_utf8(service.run(&["sessions", "export", &session]).stdout).unwrap();
+    let ends = || shown().matches("_conductor/session_ended").count();
+    assert!(poll_until(Duration::from_secs(10), || ends() == 2), "{}", shown());
+}

@@ -288,9 +288,18 @@ fn a_turn_that_ran_in_a_killed_service_is_interrupted_and_not_sent_again() {
     assert_eq!(prompts(&service).len(), 1, "nothing is sent again");
     assert_eq!(editor.turn(&session, "next").last().unwrap(), "echo: next");
     assert_eq!(prompts(&service).len(), 2);
-    let frames = service.run(&["sessions", "show", &session, "--json"]);
-    let told = String::from_utf8_lossy(&frames.stdout).into_owned();
-    assert!(told.contains("the conductor ended without warning"), "{told}");
+    wait_shown(&service, &session, "the conductor ended without warning");
+}
+
+/// Waits until the ledger, which comes behind, tells this of a session.
+fn wait_shown(service: &Service, session: &str, text: &str) {
+    let mut told = String::new();
+    let is_there = poll_until(Duration::from_secs(20), || {
+        let shown = service.run(&["sessions", "show", session, "--json"]);
+        told = String::from_utf8_lossy(&shown.stdout).into_owned();
+        told.contains(text)
+    });
+    assert!(is_there, "{told}");
 }
 
 fn failed(tool: &str) -> Value {
@@ -408,8 +417,7 @@ fn a_deleted_session_stays_hidden_and_on_record() {
     let ids: Vec<Value> = listed(&mut editor).into_iter().map(|entry| entry["sessionId"].clone()).collect();
     assert_eq!(ids, [json!(other)]);
     assert_eq!(editor.call_error("session/load", &open_params(&service, &session))["code"], -32002);
-    let shown = service.run(&["sessions", "show", &session]);
-    assert!(String::from_utf8_lossy(&shown.stdout).contains("secret plan"), "{shown:?}");
+    wait_shown(&service, &session, "secret plan");
 }
 
 #[test]

@@ -87,7 +87,8 @@ impl Connection {
             Found::Live(handle, access) => {
                 let params: Value = frame.decode(peek.params).unwrap_or_default();
                 let drives = access.drives() && params["_meta"]["conductor"]["observe"] != true;
-                self.sit(frame, id, &handle, if drives { SeatRole::Driver } else { SeatRole::Observer });
+                let role = if drives { SeatRole::Driver } else { SeatRole::Observer };
+                self.sit(frame, id, &handle, role, access);
             }
             Found::Claimed => {
                 let text = "this session is being opened elsewhere at this moment; try again";
@@ -101,7 +102,7 @@ impl Connection {
     }
 
     /// Takes a seat at a session that somebody else has open.
-    fn sit(&mut self, frame: &Frame, id: Uuid, handle: &SessionHandle, role: SeatRole) {
+    fn sit(&mut self, frame: &Frame, id: Uuid, handle: &SessionHandle, role: SeatRole, access: Access) {
         let Some(slot) = self.slot() else { return self.refuse(frame, too_many_sessions()) };
         let Some((seat, seated)) = handle.take_seat(self.caller.clone(), role, Some(frame.clone())) else {
             if handle.is_ending() {
@@ -122,38 +123,34 @@ impl Connection {
         let link = EditorLink { slot, out: self.out.clone(), capabilities, events: self.events.clone() };
         let replays = frame.peek().method == Method::SessionLoad;
         let ended = CancellationToken::new();
-        let feed = ended.clone().drop_guard();
+        let here = ended.clone().drop_guard();
+        self.mind_access(id, slot, access, ended.clone());
         let follower = Follower { session: id, link, role, replays, cwd_map: self.cwd_map.clone(), ended };
         let following = session::follow(follower, seated, self.hub.history.clone());
         self.hub.tasks.start("seat", following.in_current_span());
         self.names.insert(format!("\"{id}\"").into(), slot);
         let opening = Some(frame.copy(frame.peek().id));
         let watches = role == SeatRole::Observer;
-        self.seats.insert(
-            slot,
-            Seat { id, at: seat, leads: false, watches, opening, cancels: false, _feed: Some(feed) },
-        );
+        self.seats
+            .insert(slot, Seat { id, at: seat, leads: false, watches, opening, cancels: false, _here: here });
         // Should it end before it has heard us, it is opened in the usual way.
         self.reopening.insert(slot, frame.clone());
-        self.mind_access(id, slot);
     }
 
-    /// A session of somebody else's is left when it is not shared any more.
-    fn mind_access(&self, id: Uuid, slot: u32) {
-        let Some(access) = self.hub.router.access(id, &self.caller).filter(|access| *access < Access::Owner)
-        else {
+    /// A session of somebody else's is left when they may do less there than they
+    /// `had`, until it is `left` anyway.
+    fn mind_access(&self, id: Uuid, slot: u32, had: Access, left: CancellationToken) {
+        if had == Access::Owner {
             return;
-        };
-        let Some(handle) = self.seats.get(&slot).map(|seat| seat.at.handle().clone()) else { return };
-        let lost = self.hub.router.lost(id, &self.caller, access);
+        }
+        let lost = self.hub.router.lost(id, &self.caller, had);
         let events = self.events.clone();
         self.hub.tasks.start("access", async move {
             tokio::select! {
                 () = lost => {
                     events.send(SessionEvent::Revoked(slot)).await.ok();
                 }
-                () = handle.over() => {}
-                () = events.closed() => {}
+                () = left.cancelled() => {}
             }
         });
     }
@@ -209,6 +206,8 @@ impl Connection {
             return self.refuse(frame, too_many_sessions());
         };
         let able = self.initialized.unwrap_or_default();
+        // Who may open somebody else's session may drive it, and no more.
+        let access = if owner == self.caller.user { Access::Owner } else { Access::Driver };
         let config = self.hub.config.borrow().clone();
         let hosting = match hosting(&config, &agent, frame, &cwd) {
             Ok(hosting) => hosting,
@@ -268,9 +267,11 @@ impl Connection {
         let Some(lead) = lead else { return self.refuse(frame, too_many_sessions()) };
         self.names.insert(format!("\"{id}\"").into(), slot);
         let opening = Some(frame.copy(frame.peek().id));
+        let left = CancellationToken::new();
+        let here = left.clone().drop_guard();
+        self.mind_access(id, slot, access, left);
         self.seats
-            .insert(slot, Seat { id, at: lead, leads: true, watches: false, opening, cancels, _feed: None });
-        self.mind_access(id, slot);
+            .insert(slot, Seat { id, at: lead, leads: true, watches: false, opening, cancels, _here: here });
     }
 
     /// The agent that new sessions of this connection use.

@@ -34,14 +34,18 @@ impl HistoryService {
     }
 
     /// Whether the caller may know of a session. What is open, and what is
-    /// shared, the caller sees even before the ledger knows of it.
-    async fn check(&self, id: Uuid, caller: &Caller) -> Result<(), Status> {
-        if caller.is_admin() || self.hub.router.access(id, caller).is_some() {
-            return Ok(());
+    /// shared, the caller sees even before the ledger knows of it. Gives what
+    /// they only see as long as it is shared with them.
+    async fn check(&self, id: Uuid, caller: &Caller) -> Result<Option<Access>, Status> {
+        if caller.is_admin() {
+            return Ok(None);
+        }
+        if let Some(access) = self.hub.router.access(id, caller) {
+            return Ok(Some(access).filter(|access| *access < Access::Owner));
         }
         let session = self.hub.history.session(id).await.map_err(|error| unavailable(&error))?;
         match session {
-            Some(session) if session.user_name.as_deref() == Some(&caller.user) => Ok(()),
+            Some(session) if session.user_name.as_deref() == Some(&caller.user) => Ok(None),
             _ => Err(nothing(id)),
         }
     }
@@ -131,7 +135,7 @@ impl History for HistoryService {
         let caller = caller(&request)?;
         let ReadFramesRequest { stream_id, from_seq, limit, follow } = request.into_inner();
         let id = id("stream_id", &stream_id)?;
-        self.check(id, &caller).await?;
+        let shared = self.check(id, &caller).await?;
         if !self.hub.history.has_stream(id).await.map_err(|error| unavailable(&error))? {
             return Err(nothing(id));
         }
@@ -142,8 +146,7 @@ impl History for HistoryService {
             Ok((!frames.is_empty()).then(|| (message(frames), reading)))
         });
         // Who follows a session does so no longer than it is shared with them.
-        let access = self.hub.router.access(id, &caller).filter(|access| *access < Access::Owner);
-        let messages = match access.filter(|_| !caller.is_admin()) {
+        let messages = match shared {
             Some(_) => {
                 let router = self.hub.router.clone();
                 let lost = router.lost(id, &caller, Access::Observer);

@@ -19,14 +19,14 @@ use uuid::Uuid;
 
 use super::{
     Asked, Binding, Input, LEAD, MAX_QUEUED_PROMPTS, Opening, Purpose, Recorded, Request, Session,
-    from_editor::take_from,
+    from_editor::take_from, past::Replayed,
 };
 use crate::{
     acp::{self, AgentHello, Refusal, code},
     agent::{Attachment, Ended},
     frame::{Frame, Kind, Method},
     journal::Class,
-    pending::Pending,
+    pending::{Pending, WireId},
     pool::{Key, Lease, Pool},
     record::note,
 };
@@ -137,7 +137,7 @@ impl Session {
 
     /// Keeps a request until the agent can be asked, and sees to that.
     pub(super) fn wait_for_agent(&mut self, seat: u32, frame: &Frame) {
-        if self.waiting.len() >= MAX_QUEUED_PROMPTS {
+        if self.waiting_of(Kind::Request) >= MAX_QUEUED_PROMPTS {
             return self.refuse(seat, frame, code::LIMIT, "too much is waiting for this session's agent");
         }
         // It is recorded when it goes on.
@@ -149,11 +149,17 @@ impl Session {
 
     /// Keeps a notification until then, if there is room; nobody is woken for it.
     pub(super) fn keep_for_agent(&mut self, seat: u32, frame: &Frame) {
-        if self.waiting.len() < MAX_QUEUED_PROMPTS {
+        if self.waiting_of(Kind::Notification) < MAX_QUEUED_PROMPTS {
             self.deferred = true;
             let asked = self.asked(seat, frame);
             self.waiting.push_back(asked);
         }
+    }
+
+    /// How many of a kind wait. Each kind has room of its own: notifications wake
+    /// nobody, and must not keep those out that do.
+    fn waiting_of(&self, kind: Kind) -> usize {
+        self.waiting.iter().filter(|asked| asked.frame.peek().kind == kind).count()
     }
 
     /// Begins to look for a process, unless there is one or it is on its way.
@@ -251,6 +257,18 @@ impl Session {
         self.take_options(serde_json::from_slice(&result).ok());
         let answer = (request.purpose == Purpose::Open).then(|| acp::result(&request.editor_id, &result));
         self.settled = Some(Settled { way, answer });
+    }
+
+    /// What the agent may be replaying at this moment.
+    pub(super) fn replayed(&self) -> Option<Replayed> {
+        if self.is_replaying {
+            return Some(Replayed { id: Vec::new(), goes_on: true });
+        }
+        let way = self.way.filter(|way| matches!(way, Way::Resume | Way::Load))?;
+        let is_it = |request: &Request| matches!(request.purpose, Purpose::Open | Purpose::Rebind);
+        let (number, _) = self.requests.find(is_it)?;
+        let id = WireId { slot: self.binding.as_ref()?.slot, number }.to_string().into_bytes();
+        Some(Replayed { id, goes_on: way == Way::Load })
     }
 
     /// By when the agent must have said something to our attempt to come back.
@@ -394,7 +412,11 @@ impl Session {
         while self.is_ready()
             && let Some(Asked { seat, frame, .. }) = self.waiting.pop_front()
         {
-            self.from_editor(seat, &frame);
+            if self.may_drive(seat) {
+                self.from_editor(seat, &frame);
+            } else if frame.peek().kind == Kind::Request {
+                self.answer(seat, Refusal::unknown_session(&frame).frame(frame.get(frame.peek().id)));
+            }
             self.commit(Input::Frame(seat, &frame));
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::json;
+use tokio::time::Instant;
 use tracing::debug;
 
 use super::{Ask, Input, Purpose, Request, Session, Waiting};
@@ -184,6 +185,8 @@ impl Session {
                 self.say_editor(acp::call(None, "$/cancel_request", &params));
             }
             taken.push(ask);
+            // It was not the agent that was slow.
+            self.heard = Instant::now();
         }
         taken
     }

@@ -62,8 +62,9 @@ struct Following {
     past: Past,
     /// What waits until the record was followed so far.
     told: VecDeque<(u64, Word)>,
-    /// Ids of prompts of its own that are about to be recorded.
-    own: HashSet<u64>,
+    /// Prompts of its own that are about to be recorded: the last number before
+    /// each, and its id. Ids come again with every process.
+    own: Vec<(u64, u64)>,
     /// Permission requests that the editor has open.
     open: HashSet<u32>,
     out: BytesMut,
@@ -85,14 +86,15 @@ pub async fn follow(with: Follower, seated: oneshot::Receiver<Seated>, history: 
     if let Ok(seated) = seated.await {
         let name = format!("\"{}\"", with.session).into();
         let from = if with.replays { 1 } else { seated.at_seq + 1 };
+        let past = if with.replays { Past::default() } else { Past::behind(seated.replayed.clone()) };
         let following = Following {
             with,
             history,
             name,
             at_seq: seated.at_seq,
-            past: Past::default(),
+            past,
             told: VecDeque::new(),
-            own: HashSet::new(),
+            own: Vec::new(),
             open: HashSet::new(),
             out: BytesMut::new(),
             count: 0,
@@ -161,9 +163,7 @@ impl Following {
 
     fn heed(&mut self, told: Told) {
         match told {
-            Told::Own { outgoing } => {
-                self.own.insert(outgoing);
-            }
+            Told::Own { after, outgoing } => self.own.push((after, outgoing)),
             Told::Answer { after, line } => self.told.push_back((after, Word::Line(line))),
             Told::Withdrawn { after, number, by } => {
                 self.told.push_back((after, Word::Withdrawn(number, by)));
@@ -178,9 +178,8 @@ impl Following {
                 Word::Line(line) => {
                     self.out.put_slice(&line);
                     self.count += 1;
-                    if !std::mem::replace(&mut self.is_open, true) {
-                        self.flush().await?;
-                        self.with.link.events.send(SessionEvent::Opened(self.with.link.slot)).await.ok();
+                    if !self.is_open {
+                        self.open().await?;
                     }
                 }
                 Word::Ask(number, line) => {
@@ -200,7 +199,9 @@ impl Following {
             past::Told::Update(peek) => self.line(&frame.raw, &peek),
             past::Told::Prompt(peek) => {
                 let outgoing = frame.outgoing_id.and_then(|id| u64::try_from(id).ok());
-                if outgoing.is_some_and(|id| self.own.remove(&id)) {
+                let is_it = |own: &(u64, u64)| own.0 < frame.seq && Some(own.1) == outgoing;
+                if let Some(at) = self.own.iter().position(is_it) {
+                    self.own.remove(at);
                     return;
                 }
                 for content in blocks(&frame.raw, &peek) {
@@ -285,6 +286,17 @@ impl Following {
     fn say(&mut self, line: &[u8]) {
         self.out.put_slice(line);
         self.count += 1;
+    }
+
+    /// Sends the answer to the opening request. The connection hears of it first:
+    /// what the editor says to it then is in time, and should the seat be lost
+    /// before, it is the connection that answers.
+    async fn open(&mut self) -> Result<(), Lost> {
+        let room = self.with.link.out.reserve(self.out.len()).await.map_err(|_| Lost)?;
+        self.with.link.events.send(SessionEvent::Opened(self.with.link.slot)).await.ok();
+        room.send(Packet { frames: self.out.split().freeze(), count: std::mem::take(&mut self.count) });
+        self.is_open = true;
+        Ok(())
     }
 
     async fn flush(&mut self) -> Result<(), Lost> {

@@ -104,6 +104,11 @@ impl Session {
         while self.turn.is_none()
             && let Some(asked) = self.queued.pop_front()
         {
+            if !self.may_drive(asked.seat) {
+                let refusal = Refusal::unknown_session(&asked.frame);
+                self.answer_queued(asked, |id| refusal.frame(id));
+                continue;
+            }
             self.begin_turn(asked.seat, &asked.frame, true);
         }
     }
@@ -115,7 +120,8 @@ impl Session {
         let id =
             purpose.map(|purpose| self.number(Request { purpose, seat, editor_id: frame.copy(peek.id) }));
         if let (Some(id), Some(Purpose::Prompt)) = (id, purpose) {
-            self.seats.tell(seat, Told::Own { outgoing: id.value() });
+            let after = self.recorder.last_seq();
+            self.seats.tell(seat, Told::Own { after, outgoing: id.value() });
         }
         match id.map(WireId::value) {
             id if late => self.entries.push(Recorded::Late(seat, frame.clone(), id)),
@@ -276,17 +282,18 @@ impl Session {
     /// place is free. Where others have the session open, only this seat is
     /// given up.
     fn close(&mut self, seat: u32, frame: &Frame) {
-        if seat != LEAD {
+        let has_more = self.seats.has_more_than(seat);
+        if has_more || seat != LEAD {
             self.answer(seat, acp::result(frame.get(frame.peek().id), b"{}"));
-            return self.seats.unseat(seat);
         }
-        if self.seats.has_others() {
-            self.answer(seat, acp::result(frame.get(frame.peek().id), b"{}"));
-            self.seats.is_lead_leaving = true;
-            return;
+        if has_more {
+            return match seat {
+                LEAD => self.seats.is_lead_leaving = true,
+                _ => self.seats.unseat(seat),
+            };
         }
         self.answer_rest();
-        self.closing = Some(frame.copy(frame.peek().id));
+        self.closing = (seat == LEAD).then(|| frame.copy(frame.peek().id));
         self.closed = true;
         self.class = Class::Stop;
         self.ended = true;

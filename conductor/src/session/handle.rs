@@ -7,7 +7,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicU32, Ordering},
     },
     time::SystemTime,
@@ -15,13 +15,17 @@ use std::{
 
 use bytes::Bytes;
 use serde_json::Value;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use super::past::Replayed;
 use crate::{frame::Frame, identity::Caller, queue};
 
 /// Who may have a seat at once, the lead among them; one more is refused.
 const MOST_SEATS: usize = 65;
+
+/// Questions without a seat that may wait for a session; more wait outside.
+const MOST_QUESTIONS: usize = 32;
 
 /// The seat of the editor that opened the session.
 pub(super) const LEAD: u32 = 0;
@@ -46,6 +50,7 @@ pub struct SessionHandle {
     pub(super) over: CancellationToken,
     departures: mpsc::Sender<u32>,
     next_seat: Arc<AtomicU32>,
+    questions: Arc<Semaphore>,
 }
 
 /// What a session is told.
@@ -54,7 +59,15 @@ pub(super) enum Word {
     /// A frame from a seat.
     Frame(u32, Frame),
     /// Someone takes a seat, perhaps by a request that wants an answer.
-    Sit { seat: u32, caller: Caller, role: SeatRole, request: Option<Frame>, reply: oneshot::Sender<Seated> },
+    Sit {
+        seat: u32,
+        /// Gone once the seat is given up.
+        here: Weak<()>,
+        caller: Caller,
+        role: SeatRole,
+        request: Option<Frame>,
+        reply: oneshot::Sender<Seated>,
+    },
     /// An answer to a permission request, by the id it is recorded with.
     Answer { caller: Caller, request: u64, option: Option<String>, reply: oneshot::Sender<Answered> },
     /// Which prompts wait?
@@ -75,6 +88,8 @@ pub struct Seated {
     /// What the session is set to: `configOptions` and `modes`, as far as the
     /// agent has told.
     pub options: Value,
+    /// What the agent is replaying at this moment.
+    pub(super) replayed: Option<Replayed>,
     /// What concerns this seat alone. Closed when the session or the seat ends.
     pub told: mpsc::Receiver<Told>,
 }
@@ -85,6 +100,8 @@ pub enum Told {
     /// The prompt that goes on with this id is this seat's own. Told before it
     /// is recorded.
     Own {
+        /// The last number before it.
+        after: u64,
         /// The id.
         outgoing: u64,
     },
@@ -146,6 +163,7 @@ impl SessionHandle {
             over: CancellationToken::new(),
             departures,
             next_seat: Arc::new(AtomicU32::new(LEAD)),
+            questions: Arc::new(Semaphore::new(MOST_QUESTIONS)),
         };
         (handle, departed)
     }
@@ -180,7 +198,7 @@ impl SessionHandle {
     pub(super) fn seat(&self) -> Option<Seat> {
         let place = self.departures.clone().try_reserve_owned().ok()?;
         let id = self.next_seat.fetch_add(1, Ordering::Relaxed);
-        Some(Seat { id, handle: self.clone(), place: Some(place) })
+        Some(Seat { id, handle: self.clone(), here: Some(Arc::default()), place: Some(place) })
     }
 
     /// Whether the session hears nobody any more.
@@ -199,8 +217,9 @@ impl SessionHandle {
         let seat = self.seat()?;
         let (reply, seated) = oneshot::channel();
         let size = request.as_ref().map_or(0, |frame| frame.bytes().len());
-        let word = Word::Sit { seat: seat.id, caller, role, request, reply };
-        self.words.try_send(size, word).ok()?;
+        let here = seat.here.as_ref().map(Arc::downgrade).unwrap_or_default();
+        let word = Word::Sit { seat: seat.id, here, caller, role, request, reply };
+        self.words.try_send_in_half(size, word).ok()?;
         Some((seat, seated))
     }
 
@@ -232,6 +251,7 @@ impl SessionHandle {
     }
 
     async fn ask<T>(&self, word: Word, answer: oneshot::Receiver<T>) -> Option<T> {
+        let _question = self.questions.acquire().await.ok()?;
         self.words.reserve(0).await.ok()?.send(word);
         answer.await.ok()
     }
@@ -243,6 +263,7 @@ impl SessionHandle {
 pub struct Seat {
     pub(super) id: u32,
     handle: SessionHandle,
+    here: Option<Arc<()>>,
     place: Option<mpsc::OwnedPermit<u32>>,
 }
 
@@ -252,11 +273,16 @@ impl Seat {
         &self.handle
     }
 
-    /// Passes a request on if there is room.
+    /// Passes a request on if there is room. Half of it is the lead's alone:
+    /// whoever else says too much must not end the agent's process.
     pub fn ask(&self, frame: Frame) -> Result<(), queue::NotSent<Frame>> {
         use queue::NotSent::{Closed, Full};
-        let word = Word::Frame(self.id, frame.clone());
-        self.handle.words.try_send(frame.bytes().len(), word).map_err(|not_sent| match not_sent {
+        let (word, size) = (Word::Frame(self.id, frame.clone()), frame.bytes().len());
+        let sent = match self.id {
+            LEAD => self.handle.words.try_send(size, word),
+            _ => self.handle.words.try_send_in_half(size, word),
+        };
+        sent.map_err(|not_sent| match not_sent {
             Full(_) => Full(frame),
             Closed(_) => Closed(frame),
         })
@@ -277,6 +303,9 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
+        // First this: a session that has heard of the departure does not seat
+        // who has left.
+        self.here = None;
         if let Some(place) = self.place.take() {
             place.send(self.id);
         }

@@ -51,6 +51,16 @@ pub(super) struct Past {
     tools: Vec<String>,
 }
 
+/// A replay by the agent that editors do not see.
+#[derive(Debug, Clone)]
+pub struct Replayed {
+    /// The id of the request of ours that it belongs to; empty if that has its
+    /// answer.
+    pub(super) id: Vec<u8>,
+    /// It may come after its answer.
+    pub(super) goes_on: bool,
+}
+
 /// What one recorded frame says to an editor.
 pub(super) enum Told {
     Nothing,
@@ -80,6 +90,13 @@ struct PromptParams<'a> {
 }
 
 impl Past {
+    /// One that is read from somewhere in the middle, where the agent may be
+    /// replaying what it was asked for with this id.
+    pub(super) fn behind(replayed: Option<Replayed>) -> Self {
+        let swallowing = replayed.map(|Replayed { id, goes_on }| (id, goes_on));
+        Self { swallowing, ..Self::default() }
+    }
+
     pub(super) fn hear(&mut self, frame: &history::Frame) -> Told {
         let Ok(peek) = frame::peek(&frame.raw) else { return Told::Nothing };
         let (origin, to) = (frame.origin.as_str(), frame.destination.as_str());

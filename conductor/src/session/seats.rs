@@ -1,7 +1,7 @@
 //! Who is at a session besides the editor that leads it: who sits down, who
 //! leaves, whom permission requests go to, and which prompts wait.
 
-use std::{collections::BTreeMap, time::SystemTime};
+use std::{collections::BTreeMap, sync::Weak, time::SystemTime};
 
 use bytes::BytesMut;
 use serde_json::{Value, json};
@@ -11,17 +11,18 @@ use tokio::{
 };
 
 use super::{
-    Input, Session, SessionEvent,
+    INPUT_BYTES, Input, Session, SessionEvent,
     handle::{Answered, LEAD, QueuedPrompt, SeatRole, Seated, Told, Word},
     past::{blocks, user_message},
 };
 use crate::{
-    acp,
+    acp::{self, Refusal},
     frame::{Frame, Kind, Method, splice},
     identity::Caller,
     pending::WireId,
     queue,
     record::{Destination, Origin, note},
+    router::Access,
 };
 
 /// What may wait for a seat to hear of it; one that lets more pile up is let go
@@ -39,7 +40,15 @@ const SHOWN: usize = 200;
 pub(super) struct Place {
     caller: Caller,
     role: SeatRole,
-    told: mpsc::Sender<Told>,
+    /// `None` once it is so far behind that it has to begin again.
+    told: Option<mpsc::Sender<Told>>,
+}
+
+impl Place {
+    /// Whether it may say something, and hears what becomes of that.
+    fn drives(&self) -> bool {
+        self.role == SeatRole::Driver && self.told.is_some()
+    }
 }
 
 /// Everyone who has one, the lead aside.
@@ -52,6 +61,8 @@ pub(super) struct Seats {
     /// Since when nobody is there.
     pub(super) deserted: Option<Instant>,
     others: BTreeMap<u32, Place>,
+    /// Who has left, but has prompts that wait.
+    departed: BTreeMap<u32, Caller>,
     /// They come as soon as the session is open.
     pub(super) waiting: Vec<Word>,
     /// Who is to hear of which permission request that it needs no answer.
@@ -69,6 +80,7 @@ impl Seats {
             is_lead_leaving: false,
             deserted: None,
             others: BTreeMap::new(),
+            departed: BTreeMap::new(),
             waiting: Vec::new(),
             withdrawn: Vec::new(),
             leaving: Vec::new(),
@@ -81,18 +93,22 @@ impl Seats {
         !self.others.is_empty()
     }
 
+    /// Whether somebody is there besides this one.
+    pub(super) fn has_more_than(&self, seat: u32) -> bool {
+        self.is_led && seat != LEAD || self.others.keys().any(|other| *other != seat)
+    }
+
     /// Those who may answer, the lead among them.
     fn drivers(&self) -> impl Iterator<Item = u32> {
-        let others = self.others.iter().filter(|(_, place)| place.role == SeatRole::Driver);
+        let others = self.others.iter().filter(|(_, place)| place.drives());
         self.is_led.then_some(LEAD).into_iter().chain(others.map(|(seat, _)| *seat))
     }
 
     /// Tells one of them something, if it is there.
     pub(super) fn tell(&mut self, seat: u32, told: Told) {
-        if self.others.get(&seat).is_some_and(|place| place.told.try_send(told).is_err()) {
-            // It is gone, or so far behind that it has to begin again.
-            self.others.remove(&seat);
-        }
+        let Some(place) = self.others.get_mut(&seat) else { return };
+        // It is gone, or so far behind that it has to begin again.
+        place.told = place.told.take().filter(|to| to.try_send(told).is_ok());
     }
 
     /// Those beside the lead need not answer a permission request any more.
@@ -112,9 +128,27 @@ impl Seats {
         self.leaving.push(seat);
     }
 
-    /// Whether what a seat says counts.
-    pub(super) fn may_drive(&self, seat: u32) -> bool {
-        seat == LEAD || self.others.get(&seat).is_some_and(|place| place.role == SeatRole::Driver)
+    /// Whether this is a driver's seat.
+    fn is_drivers(&self, seat: u32) -> bool {
+        seat == LEAD || self.others.get(&seat).is_some_and(Place::drives)
+    }
+
+    /// Keeps a word until the session is open: who wants a seat, and what they
+    /// say meanwhile, as long as that is not too much. Whoever wants a seat is
+    /// never turned away here, as they would come again at once.
+    fn keep(&mut self, word: Word) {
+        self.waiting.retain(|word| !matches!(word, Word::Sit { here, .. } if is_gone(here)));
+        if let Word::Frame(of, frame) = &word {
+            let waits = self.waiting.iter().any(|word| matches!(word, Word::Sit { seat, .. } if seat == of));
+            let sizes = self.waiting.iter().map(|word| match word {
+                Word::Frame(_, frame) => frame.bytes().len(),
+                _ => 0,
+            });
+            if !waits || sizes.sum::<usize>() + frame.bytes().len() > INPUT_BYTES as usize {
+                return;
+            }
+        }
+        self.waiting.push(word);
     }
 }
 
@@ -122,9 +156,11 @@ impl Session {
     /// Hears what is said to the session.
     pub(super) fn hear(&mut self, word: Word) {
         match word {
+            Word::Sit { .. } if !self.is_open => self.seats.keep(word),
+            Word::Frame(seat, _) if !self.is_open && seat != LEAD => self.seats.keep(word),
             Word::Frame(seat, frame) => self.hear_frame(seat, &frame),
-            Word::Sit { .. } if !self.is_open => self.seats.waiting.push(word),
-            Word::Sit { seat, caller, role, request, reply } => {
+            Word::Sit { here, .. } if is_gone(&here) => {}
+            Word::Sit { seat, caller, role, request, reply, .. } => {
                 self.seat(seat, caller, role, request.as_ref(), reply);
             }
             Word::Answer { caller, request, option, reply } => {
@@ -146,9 +182,17 @@ impl Session {
     }
 
     fn hear_frame(&mut self, seat: u32, frame: &Frame) {
-        if !self.seats.may_drive(seat) {
+        if !self.seats.is_drivers(seat) {
             // Its place is gone, or it only watches; the connection knows.
             return;
+        }
+        if !self.may_drive(seat) {
+            if frame.peek().kind == Kind::Request {
+                self.answer(seat, Refusal::unknown_session(frame).frame(frame.get(frame.peek().id)));
+            }
+            // The connection has recorded those.
+            self.deferred = frame.peek().method == Method::CancelRequest;
+            return self.commit(Input::Frame(seat, frame));
         }
         let is_answer = matches!(frame.peek().kind, Kind::Result | Kind::Error);
         let renumbered = if seat != LEAD && is_answer { renumbered(frame, self.link.slot) } else { None };
@@ -181,12 +225,12 @@ impl Session {
         let asks = self.asks.numbered().filter(|_| role == SeatRole::Driver);
         let asks = asks.filter_map(|(number, ask)| Some((number, ask.frame.clone()?))).collect();
         self.recorder.note(note::SEATED, &json!({ "user": caller.user, "as": role.name(), "seat": seat }));
-        self.seats.others.insert(seat, Place { caller, role, told: tell });
+        self.seats.others.insert(seat, Place { caller, role, told: Some(tell) });
         self.seats.deserted = None;
         let options = self.options.clone();
-        if reply.send(Seated { at_seq, asks, options: options.clone(), told }).is_err() {
-            self.seats.others.remove(&seat);
-        }
+        // Whoever does not wait for this any more leaves in a moment.
+        let replayed = self.replayed();
+        reply.send(Seated { at_seq, asks, options: options.clone(), replayed, told }).ok();
         match request {
             Some(frame) => {
                 self.answer(seat, acp::result(frame.get(frame.peek().id), options.to_string().as_bytes()));
@@ -222,6 +266,11 @@ impl Session {
     fn unseated(&mut self, seat: u32) {
         if let Some(place) = self.seats.others.remove(&seat) {
             self.recorder.note(note::UNSEATED, &json!({ "user": place.caller.user, "seat": seat }));
+            let waits = |seat: u32| self.queued.iter().chain(&self.waiting).any(|asked| asked.seat == seat);
+            self.seats.departed.retain(|seat, _| waits(*seat));
+            if waits(seat) {
+                self.seats.departed.insert(seat, place.caller);
+            }
         }
         // The others have said that they will not answer these. If nobody is
         // left, only a session that waits for somebody keeps them.
@@ -254,12 +303,22 @@ impl Session {
         !self.open.lingers && self.seats.drivers().next().is_none()
     }
 
-    /// Who a seat belongs to.
+    /// Who a seat belongs to, or did.
+    fn caller(&self, seat: u32) -> &Caller {
+        let present = self.seats.others.get(&seat).map(|place| &place.caller);
+        present.or_else(|| self.seats.departed.get(&seat)).unwrap_or(&self.open.caller)
+    }
+
+    /// Its name.
     pub(super) fn user(&self, seat: u32) -> &str {
-        match self.seats.others.get(&seat) {
-            Some(place) => &place.caller.user,
-            None => &self.open.caller.user,
-        }
+        &self.caller(seat).user
+    }
+
+    /// Whether what was said from a seat still counts: it does not any more once
+    /// the session is not shared with who said it.
+    pub(super) fn may_drive(&self, seat: u32) -> bool {
+        let caller = self.caller(seat);
+        caller.user == self.open.owner || self.router.access(self.open.id, caller).is_some_and(Access::drives)
     }
 
     /// Notes who said the frame that is recorded next, if it was not the
@@ -311,7 +370,9 @@ impl Session {
     pub(super) fn declines(&mut self, number: u32, seat: u32) -> bool {
         let drivers: Vec<u32> = self.seats.drivers().collect();
         let Some(ask) = self.asks.get_mut(number) else { return false };
-        ask.declined.push(seat);
+        if !ask.declined.contains(&seat) {
+            ask.declined.push(seat);
+        }
         drivers.iter().any(|seat| !ask.declined.contains(seat))
     }
 
@@ -405,6 +466,11 @@ impl Session {
             self.show_lead(out.into(), count);
         }
     }
+}
+
+/// Whether a seat was given up before its session has heard of it.
+fn is_gone(here: &Weak<()>) -> bool {
+    here.strong_count() == 0
 }
 
 /// An answer as the lead would have given it: each editor knows a permission

@@ -20,14 +20,14 @@ const QUESTIONS: usize = 64;
 /// A connection that can be carried on.
 #[derive(Debug)]
 pub(super) struct Entry {
-    pub(super) user: String,
+    pub(super) caller: Caller,
     pub(super) key: Token,
     pub(super) attach: mpsc::Sender<Attach>,
 }
 
 enum Question {
     Add(Uuid, Entry, oneshot::Sender<bool>),
-    Find { id: Uuid, user: String, key: String, answer: oneshot::Sender<Option<mpsc::Sender<Attach>>> },
+    Find { id: Uuid, caller: Caller, key: String, answer: oneshot::Sender<Option<mpsc::Sender<Attach>>> },
     Gone(Uuid),
 }
 
@@ -65,11 +65,12 @@ impl Tethers {
     }
 
     /// The way to a connection. One that is not there, another user's and a
-    /// wrong key look the same.
+    /// wrong key look the same; so does one whose user has other teams or roles
+    /// by now, as the connection still has the former.
     pub(super) async fn find(&self, id: &str, key: &str, caller: &Caller) -> Option<mpsc::Sender<Attach>> {
         let id = Uuid::try_parse(id).ok()?;
         let (answer, answered) = oneshot::channel();
-        let question = Question::Find { id, user: caller.user.clone(), key: key.to_owned(), answer };
+        let question = Question::Find { id, caller: caller.clone(), key: key.to_owned(), answer };
         self.ask.send(question).await.ok()?;
         answered.await.ok().flatten()
     }
@@ -91,9 +92,9 @@ async fn answer(most: usize, mut questions: mpsc::Receiver<Question>) {
                 }
                 answer.send(room).ok();
             }
-            Question::Find { id, user, key, answer } => {
+            Question::Find { id, caller, key, answer } => {
                 let entry = entries.get(&id).filter(|entry| entry.key.matches(key.as_bytes()));
-                let entry = entry.filter(|entry| entry.user == user);
+                let entry = entry.filter(|entry| entry.caller == caller);
                 answer.send(entry.map(|entry| entry.attach.clone())).ok();
             }
             Question::Gone(id) => {

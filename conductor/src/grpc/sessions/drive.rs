@@ -56,7 +56,12 @@ impl Drive {
                 continue;
             };
             if let Some(seated) = handle.sit(self.caller.clone(), SeatRole::Driver).await {
-                return Ok(seated);
+                // It may have taken a while.
+                let access = self.hub.router.access(self.id, &self.caller);
+                return access
+                    .filter(|access| access.drives())
+                    .map(|_| seated)
+                    .ok_or_else(|| nothing(self.id));
             }
             if !handle.is_ending() {
                 break;
@@ -218,7 +223,7 @@ impl Turn {
     async fn begun(&self, told: &mut mpsc::Receiver<Told>) -> Result<Option<u64>, Status> {
         while let Some(word) = told.recv().await {
             match word {
-                Told::Own { outgoing } => return Ok(Some(outgoing)),
+                Told::Own { outgoing, .. } => return Ok(Some(outgoing)),
                 Told::Answer { line, .. } => {
                     if let Some(outcome) = inner::answered(trimmed(&line), &self.request) {
                         return outcome.map(|_| None);

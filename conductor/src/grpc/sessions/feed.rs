@@ -156,9 +156,9 @@ impl Telling {
     fn of(sight: &Sight, reading: Reading, events: Events, from: u64) -> Self {
         let Sight { hub, caller, id } = sight;
         // What administrators may see nobody takes from them.
-        let lost: Pin<Box<dyn Future<Output = ()> + Send>> = match hub.router.access(*id, caller) {
-            Some(_) if !caller.is_admin() => Box::pin(hub.router.lost(*id, caller, Access::Observer)),
-            _ => Box::pin(std::future::pending()),
+        let lost: Pin<Box<dyn Future<Output = ()> + Send>> = match caller.is_admin() {
+            false => Box::pin(hub.router.lost(*id, caller, Access::Observer)),
+            true => Box::pin(std::future::pending()),
         };
         Self { hub: hub.clone(), lost, id: *id, reading, events, from, frames: Vec::new().into_iter() }
     }

@@ -204,8 +204,8 @@ struct Seat {
     opening: Option<Bytes>,
     /// Its turns are cancelled when the editor goes away.
     cancels: bool,
-    /// Who is fed from the record gets nothing more once this is dropped, and
-    /// nobody looks any more whether they may.
+    /// Who is fed from the record gets nothing more once this is dropped but
+    /// answers, and nobody looks any more whether they may.
     _here: DropGuard,
 }
 
@@ -451,6 +451,13 @@ impl Connection {
         }
         let slot = self.names.get(frame.get(frame.peek().session)).copied();
         if let Some(slot) = slot {
+            // The load that it does not wait for must not bring it back.
+            if let Some(load) = self.reopening.remove(&slot) {
+                self.refuse(
+                    &load,
+                    Refusal::new(code::CANCELLED, "the session was closed before it was open"),
+                );
+            }
             self.dismiss(slot);
         }
         self.record(frame);

@@ -441,6 +441,33 @@ fn a_guest_drives_a_session_that_is_open_until_it_is_not_shared_any_more() {
 }
 
 #[test]
+fn a_guest_whose_share_is_taken_back_in_a_turn_is_answered() {
+    let service = plain();
+    let ann = Person::named(&service, "ann");
+    let (mut owner, session) = service.session();
+    share(&service, &session, "ann", "driver");
+    let mut guest = ann.editor(&service);
+    guest.call("session/load", &open_params(&service, &session));
+    let running = guest.prompt_do(&session, &gated("done"));
+    let asked = owner.next_request("session/request_permission");
+    let waiting = guest.prompt(&session, "later");
+    let queued = || {
+        let output = service.run(&["sessions", "queue", &session, "--json"]);
+        String::from_utf8_lossy(&output.stdout).contains("later")
+    };
+    assert!(poll_until(Duration::from_secs(10), queued));
+    assert!(service.run(&["sessions", "unshare", &session, "--with", "ann"]).status.success());
+    assert_says(&guest.error_of(&running), &["not shared with you"]);
+    assert_says(&guest.error_of(&waiting), &["not shared with you"]);
+    // What they began goes on, and they see nothing of it.
+    choose(&owner, &asked, "yes");
+    wait_conversation(&owner, &["done0"]);
+    assert_eq!(owner.turn(&session, "alone").last().unwrap(), "echo: alone");
+    assert_eq!(prompts(&service), 2);
+    assert!(!conversation(&guest).iter().any(|words| words.contains("done")), "{}", guest.story());
+}
+
+#[test]
 fn a_guest_who_may_only_watch_does() {
     let service = plain();
     let ann = Person::named(&service, "ann");

@@ -45,7 +45,7 @@ pub struct Follower {
     pub replays: bool,
     /// Where the editor has other paths than this host.
     pub cwd_map: Option<Arc<CwdMap>>,
-    /// It gets nothing more.
+    /// It gets nothing more but answers to what it has asked.
     pub ended: CancellationToken,
 }
 
@@ -71,6 +71,8 @@ struct Following {
     count: u32,
     /// The opening request was answered.
     is_open: bool,
+    /// It has given up its seat, or lost it.
+    has_left: bool,
 }
 
 /// What is said besides the record.
@@ -82,7 +84,7 @@ enum Word {
 
 /// Follows a session until it ends or the editor goes.
 pub async fn follow(with: Follower, seated: oneshot::Receiver<Seated>, history: History) {
-    let (events, slot, ended) = (with.link.events.clone(), with.link.slot, with.ended.clone());
+    let (events, slot) = (with.link.events.clone(), with.link.slot);
     if let Ok(seated) = seated.await {
         let name = format!("\"{}\"", with.session).into();
         let from = if with.replays { 1 } else { seated.at_seq + 1 };
@@ -99,12 +101,9 @@ pub async fn follow(with: Follower, seated: oneshot::Receiver<Seated>, history: 
             out: BytesMut::new(),
             count: 0,
             is_open: false,
+            has_left: false,
         };
-        tokio::select! {
-            biased;
-            () = ended.cancelled() => {}
-            _ = following.run(seated, from) => {}
-        }
+        following.run(seated, from).await.ok();
     }
     events.send(SessionEvent::Ended(slot)).await.ok();
 }
@@ -115,6 +114,7 @@ impl Following {
         let mut reading = self.history.frames(self.with.session, from, None, true);
         let mut next = from;
         let mut is_over = false;
+        let ended = self.with.ended.clone();
         let mut asks = Some(asks);
         loop {
             self.deliver(next).await?;
@@ -127,15 +127,17 @@ impl Following {
             }
             tokio::select! {
                 biased;
+                () = ended.cancelled(), if !self.has_left => self.has_left = true,
                 word = told.recv(), if !is_over => match word {
                     Some(word) => self.heed(word),
+                    None if self.has_left => return self.deliver(u64::MAX).await,
                     None => {
                         // Nothing is added any more for this seat.
                         is_over = true;
                         reading = self.history.frames(self.with.session, next, None, false);
                     }
                 },
-                frames = reading.next() => {
+                frames = reading.next(), if !self.has_left => {
                     let frames = frames.map_err(|error| {
                         debug!(%error, "the session cannot be followed");
                         Lost
@@ -173,8 +175,10 @@ impl Following {
 
     /// Says what is due before the frame with this number.
     async fn deliver(&mut self, next: u64) -> Result<(), Lost> {
-        while let Some((_, word)) = self.told.pop_front_if(|(after, _)| *after < next) {
+        let has_left = self.has_left;
+        while let Some((_, word)) = self.told.pop_front_if(|(after, _)| *after < next || has_left) {
             match word {
+                Word::Ask(..) | Word::Withdrawn(..) if has_left => {}
                 Word::Line(line) => {
                     self.out.put_slice(&line);
                     self.count += 1;

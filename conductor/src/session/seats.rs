@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Weak, time::SystemTime};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use serde_json::{Value, json};
 use tokio::{
     sync::{mpsc, oneshot},
@@ -11,12 +11,13 @@ use tokio::{
 };
 
 use super::{
-    INPUT_BYTES, Input, Session, SessionEvent,
+    INPUT_BYTES, Input, Request, Session, SessionEvent,
+    from_editor::take_from,
     handle::{Answered, LEAD, QueuedPrompt, SeatRole, Seated, Told, Word},
     past::{blocks, user_message},
 };
 use crate::{
-    acp::{self, Refusal},
+    acp::{self, Refusal, code},
     frame::{Frame, Kind, Method, splice},
     identity::Caller,
     pending::WireId,
@@ -250,6 +251,9 @@ impl Session {
                 self.ended = true;
                 return;
             }
+            if !self.may_drive(LEAD) {
+                self.disown(LEAD);
+            }
             self.seats.is_led = false;
             self.to_editor.clear();
             self.stalled_since = None;
@@ -264,6 +268,9 @@ impl Session {
 
     /// A seat is free, and what depends on that is done.
     fn unseated(&mut self, seat: u32) {
+        if seat != LEAD && !self.may_drive(seat) {
+            self.disown(seat);
+        }
         if let Some(place) = self.seats.others.remove(&seat) {
             self.recorder.note(note::UNSEATED, &json!({ "user": place.caller.user, "seat": seat }));
             let waits = |seat: u32| self.queued.iter().chain(&self.waiting).any(|asked| asked.seat == seat);
@@ -280,6 +287,29 @@ impl Session {
         }
         if !self.seats.is_led && !self.seats.has_others() {
             self.seats.deserted = Some(Instant::now());
+        }
+        self.commit(Input::Nothing);
+    }
+
+    /// Answers what somebody has asked with whom the session is not shared any
+    /// more. A turn of theirs that runs goes on; how it ends they do not learn.
+    fn disown(&mut self, seat: u32) {
+        let refusal = Refusal::new(code::NOT_FOUND, "this session is not shared with you any more");
+        // Answers that come later have an id that nobody has asked with.
+        let nobody = Bytes::from_static(b"null");
+        let is_theirs = |request: &Request| {
+            request.seat == seat && !request.editor_id.is_empty() && request.editor_id != nobody
+        };
+        while let Some((number, _)) = self.requests.find(is_theirs) {
+            let Some(request) = self.requests.get_mut(number) else { break };
+            let line = refusal.frame(&std::mem::replace(&mut request.editor_id, nobody.clone()));
+            self.answer(seat, line);
+        }
+        for asked in take_from(&mut self.queued, |asked| asked.seat == seat) {
+            self.answer_queued(asked, |id| refusal.frame(id));
+        }
+        for asked in take_from(&mut self.waiting, |asked| asked.seat == seat) {
+            self.answer_queued(asked, |id| refusal.frame(id));
         }
         self.commit(Input::Nothing);
     }

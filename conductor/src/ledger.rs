@@ -48,6 +48,10 @@ pub mod rebuild; // derived tables anew; another ledger's frames
 /// used at all. If it does not answer, the service starts without it.
 const FIRST_ATTEMPT: Duration = Duration::from_secs(3);
 
+/// With so much to write, nobody who asks waits for it; with less, only so long.
+const CLOSE_BEHIND: u64 = 4 << 20;
+const SETTLING: Duration = Duration::from_secs(1);
+
 /// How long it may take to end.
 const STOPPING: Duration = Duration::from_secs(6);
 
@@ -111,6 +115,16 @@ impl Ledger {
             progress: self.progress.borrow().clone(),
             behind_bytes: journal.unshipped,
             behind: Duration::from_micros(u64::try_from(age).unwrap_or_default()),
+        }
+    }
+
+    /// Waits a moment for what has happened so far, if the ledger is close behind:
+    /// whoever asks right after something expects to find it.
+    pub async fn settle(&self) {
+        let status = self.status();
+        if status.progress.down.is_none() && status.behind_bytes <= CLOSE_BEHIND {
+            let written = *self.journal.written().borrow();
+            timeout(SETTLING, self.reached(written)).await.ok();
         }
     }
 

@@ -98,6 +98,7 @@ impl History for HistoryService {
             limit: request.page_size as usize,
             after,
         };
+        self.hub.ledger.settle().await;
         let page = self.hub.history.sessions(&filter).await.map_err(|error| unavailable(&error))?;
         let last = page.items.last().filter(|_| page.more);
         let next_page_token = last.map(|session| session.session_id.clone()).unwrap_or_default();
@@ -112,6 +113,7 @@ impl History for HistoryService {
         let caller = caller(&request)?;
         let id = id("session_id", &request.into_inner().session_id)?;
         self.check(id, &caller).await?;
+        self.hub.ledger.settle().await;
         let session = self.hub.history.session(id).await.map_err(|error| unavailable(&error))?;
         let session = session.ok_or_else(|| nothing(id))?;
         let entries = self.hub.history.entries(id);
@@ -178,6 +180,7 @@ impl History for HistoryService {
             limit: request.page_size as usize,
             after: some(request.page_token).map(|token| place(&token)).transpose()?,
         };
+        self.hub.ledger.settle().await;
         let page = self.hub.history.files(&filter).await.map_err(|error| unavailable(&error))?;
         let last = page.items.last().filter(|_| page.more);
         let next_page_token = last

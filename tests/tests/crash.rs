@@ -146,14 +146,39 @@ fn assert_in_order(part: &[Value], whole: &[Value], what: &str) {
     }
 }
 
-/// The agent's own session id that a session was bound to.
-fn agent_session(frames: &[(Origin, Value)]) -> Option<String> {
-    let mut agents = frames.iter().filter(|(origin, _)| *origin == Origin::Agent);
-    agents.find_map(|(_, frame)| frame["result"]["sessionId"].as_str().map(str::to_owned))
+/// The pids of the agents' processes, by our ids of them.
+fn pids(records: &[Record]) -> BTreeMap<Uuid, u32> {
+    let of_processes = records.iter().filter(|record| record.stream.kind == StreamKind::Process);
+    let started = |record: &Record| {
+        let frame: Value = serde_json::from_slice(record.lines().next()?).ok()?;
+        let pid =
+            (frame["method"] == "_conductor/process_started").then(|| frame["params"]["pid"].as_u64())?;
+        Some((record.stream.id, u32::try_from(pid?).unwrap()))
+    };
+    of_processes.filter_map(started).collect()
+}
+
+/// What a session has of each process that served it, one after the other: one
+/// that was killed has a successor if a prompt came between.
+fn by_process(recorded: &[(Origin, Value)], pids: &BTreeMap<Uuid, u32>) -> Vec<(u32, Vec<Value>)> {
+    let mut all: Vec<(u32, Vec<Value>)> = Vec::new();
+    for (origin, frame) in recorded {
+        if frame["method"] == "_conductor/session_bound" {
+            let process: Uuid = frame["params"]["process"].as_str().unwrap().parse().unwrap();
+            let pid = pids[&process];
+            if all.last().is_none_or(|(last, _)| *last != pid) {
+                all.push((pid, Vec::new()));
+            }
+        } else if *origin == Origin::Agent {
+            all.last_mut().expect("no agent speaks before it is bound").1.push(content(frame));
+        }
+    }
+    all
 }
 
 fn check(records: &[Record], seen: &Seen, agents: &[Entry]) -> usize {
     let mut compared = 0;
+    let pids = pids(records);
     for (session, received) in seen {
         let recorded = frames(records, *session);
         let of = |origins: &[Origin]| -> Vec<Value> {
@@ -165,24 +190,23 @@ fn check(records: &[Record], seen: &Seen, agents: &[Entry]) -> usize {
         let updates: Vec<Value> = updates.map(content).collect();
         assert_in_order(&updates, &of(&[Origin::Agent, Origin::Conductor]), "the editor received");
         compared += updates.len();
-        let Some(agent) = agent_session(&recorded) else { continue };
-        let pid: u32 = agent.split('-').nth(2).unwrap().parse().unwrap();
-        let lines = |kind: Kind| -> Vec<Value> {
-            let of = agents.iter().filter(|entry| entry.pid == pid && entry.kind == kind);
-            of.filter_map(Entry::json).collect()
-        };
-        // Only the end may be missing of what the agent said.
-        let of_session = |line: &&Value| line["result"].get("protocolVersion").is_none();
-        let said: Vec<Value> = lines(Kind::Out).iter().filter(of_session).map(content).collect();
-        let agent_frames = of(&[Origin::Agent]);
-        assert!(agent_frames.len() <= said.len(), "more recorded than said in {session}");
-        assert_eq!(agent_frames, said[..agent_frames.len()], "what the agent of {session} said");
-        // All that the agent heard is recorded.
-        let heard = lines(Kind::In);
-        let heard: Vec<Value> =
-            heard.iter().filter(|line| line["method"] != "initialize").map(content).collect();
-        assert_in_order(&heard, &of(&[Origin::Editor, Origin::Conductor]), "the agent heard");
-        compared += agent_frames.len() + heard.len();
+        for (pid, agent_frames) in by_process(&recorded, &pids) {
+            let lines = |kind: Kind| -> Vec<Value> {
+                let of = agents.iter().filter(|entry| entry.pid == pid && entry.kind == kind);
+                of.filter_map(Entry::json).collect()
+            };
+            // Only the end may be missing of what the agent said.
+            let of_session = |line: &&Value| line["result"].get("protocolVersion").is_none();
+            let said: Vec<Value> = lines(Kind::Out).iter().filter(of_session).map(content).collect();
+            assert!(agent_frames.len() <= said.len(), "more recorded than {pid} said in {session}");
+            assert_eq!(agent_frames, said[..agent_frames.len()], "what {pid} said in {session}");
+            // All that the agent heard is recorded.
+            let heard = lines(Kind::In);
+            let heard: Vec<Value> =
+                heard.iter().filter(|line| line["method"] != "initialize").map(content).collect();
+            assert_in_order(&heard, &of(&[Origin::Editor, Origin::Conductor]), "the agent heard");
+            compared += agent_frames.len() + heard.len();
+        }
     }
     compared
 }

@@ -220,18 +220,22 @@ fn crash(mut service: Service, settings: &Settings, postgres: Option<&Postgres>)
     for _ in 0..kills {
         seen.extend(round(&mut service, postgres, &mut dice));
     }
-    // The ledger has all of it soon after; a start that ends at once flushes.
     service.term();
     let expected = disk::journaled(&service);
     let runtime = Runtime::new().unwrap();
-    let mut stored = runtime.block_on(shipping::frames(settings));
-    if stored.len() < expected.len() {
-        service.start_again();
-        service.term();
-        stored = runtime.block_on(shipping::frames(settings));
-    }
-    // That start may have added words of its own.
-    let stored: BTreeMap<_, _> = stored.into_iter().map(|k| ((k.stream, k.seq), k.raw)).collect();
+    let in_ledger = || -> BTreeMap<_, _> {
+        let stored = runtime.block_on(shipping::frames(settings));
+        stored.into_iter().map(|known| ((known.stream, known.seq), known.raw)).collect()
+    };
+    // A stop waits for the ledger only so long, which a busy machine may exceed;
+    // a start carries on what is left.
+    service.start_again();
+    poll_until(Duration::from_secs(120), || {
+        let stored = in_ledger();
+        expected.iter().all(|known| stored.contains_key(&(known.stream, known.seq)))
+    });
+    service.term();
+    let stored = in_ledger();
     for known in &expected {
         let raw = stored.get(&(known.stream, known.seq));
         assert_eq!(raw, Some(&known.raw), "frame {} of {}", known.seq, known.stream);

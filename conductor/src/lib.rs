@@ -12,6 +12,7 @@ pub mod config; // defaults + agents.toml + CONDUCTOR_*, immutable once checked
 pub mod state; // the state directory: lock, token, endpoint
 pub mod identity; // who is calling, and with which token
 pub mod cwd_map; // paths of editors' machines and of this host
+pub mod policy; // what agents may do: normalise, rules, verdict
 
 // Agents and their processes.
 pub mod tasks; // the one place that starts tasks

@@ -1,0 +1,24 @@
+//! One permission policy for every agent: what an agent asks for is taken
+//! apart into typed sub-actions, each is held against the rules, and the
+//! strictest outcome counts.
+//!
+//! `normalise` looks at the disk, through a [`Resolver`], and at nothing else;
+//! `evaluate` is pure. So a decision on record, which has the facts that were
+//! found, can be made again with other rules.
+
+pub mod action;
+pub mod evaluate;
+pub mod normalise;
+pub mod paths;
+pub mod rules;
+pub mod shell;
+pub mod text;
+pub mod urls;
+
+pub use self::{
+    action::{Command, Effect, PathFact, ServerFact, SubAction, UrlFact, Word},
+    evaluate::{Judged, Subject, Verdict},
+    normalise::{Action, Ground, normalise},
+    paths::{Disk, Imagined, Resolver},
+    rules::{Policy, PolicyError},
+};

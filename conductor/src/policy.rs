@@ -8,6 +8,8 @@
 
 pub mod action;
 pub mod evaluate;
+pub mod explain;
+pub mod live;
 pub mod normalise;
 pub mod paths;
 pub mod rules;
@@ -16,8 +18,10 @@ pub mod text;
 pub mod urls;
 
 pub use self::{
-    action::{Command, Effect, PathFact, ServerFact, SubAction, UrlFact, Word},
+    action::{Command, Effect, Network, PathFact, ServerFact, SubAction, UrlFact, Word},
     evaluate::{Judged, Subject, Verdict},
+    explain::{Explained, Question},
+    live::{Live, Publisher},
     normalise::{Action, Ground, normalise},
     paths::{Disk, Imagined, Resolver},
     rules::{Policy, PolicyError},

@@ -127,6 +127,8 @@ pub struct PathFact {
     /// or not there is such a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub protected: Option<String>,
+    /// It is protected from being read, too: it is likely to hold keys or passwords.
+    pub secret: bool,
     /// Why it cannot be told where it leads, or why it is not to be trusted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
@@ -145,10 +147,31 @@ pub struct UrlFact {
     pub port: u16,
     /// The path.
     pub path: String,
-    /// Why it is not to be trusted: user information, an address in place of a name, a name
-    /// that looks like another, a private network.
+    /// What the host says about the network that it is in.
+    pub network: Network,
+    /// Why it is not to be trusted: user information, an address in a form that hides which one
+    /// it is, a name that looks like another, text that parsers read differently.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
+}
+
+/// Where a host is, as far as its name or address says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Network {
+    /// There is no host, or it cannot be read.
+    #[default]
+    None,
+    /// A name of which only the name service knows where it leads.
+    Name,
+    /// An address in the public network.
+    Public,
+    /// This machine, by address or by a `localhost` name.
+    Loopback,
+    /// An address of a private network, or another that is not public.
+    Private,
+    /// An address of the link, where clouds keep the credentials of a machine.
+    LinkLocal,
 }
 
 /// An MCP server that an editor brings.

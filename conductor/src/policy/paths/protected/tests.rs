@@ -1,0 +1,194 @@
+//! Names that are protected, and names that are not.
+
+use super::*;
+
+#[test]
+fn the_lists_can_be_searched() {
+    for list in [NAMES, FILES] {
+        for pair in list.windows(2) {
+            assert!(pair[0].0 < pair[1].0, "{} must stand after {}", pair[0].0, pair[1].0);
+        }
+    }
+    let folded = |name: &str| fold(OsStr::new(name)) == name;
+    assert!(NAMES.iter().chain(FILES).chain(BEGINNINGS).chain(ENDINGS).all(|(name, _)| folded(name)));
+    assert!(PAIRS.iter().all(|(one, two, _)| folded(one) && folded(two)));
+}
+
+fn judge(path: &str) -> Option<Protection> {
+    by_name(Path::new(path), 0)
+}
+
+#[test]
+fn names_that_make_programs_do_something_are_not_written() {
+    for path in [
+        ".git/hooks/pre-commit",
+        ".git",
+        "sub/.git/HEAD",
+        ".GIT/hooks/x",
+        ".Git",
+        ".giT/x",
+        ".git./x",
+        ".git /x",
+        ".git::$INDEX_ALLOCATION/x",
+        "git~1/config",
+        "GIT~1",
+        ".gitmodules",
+        ".gitattributes",
+        "a/.gitconfig",
+        "HEAD",
+        "bare/HEAD",
+        ".vscode/tasks.json",
+        ".VSCode/settings.json",
+        ".idea/workspace.xml",
+        ".zed/settings.json",
+        "x.code-workspace",
+        ".devcontainer/devcontainer.json",
+        ".cursor/mcp.json",
+        ".claude/settings.json",
+        ".claude/settings.local.json",
+        ".CLAUDE/x",
+        ".codex/config.toml",
+        ".gemini/settings.json",
+        ".qwen/settings.json",
+        ".opencode/opencode.json",
+        "opencode.json",
+        ".goosehints",
+        ".goose/config.yaml",
+        ".mcp.json",
+        ".conductor/policy.toml",
+        "AGENTS.md",
+        "docs/CLAUDE.md",
+        "gemini.md",
+        ".github/workflows/ci.yml",
+        ".GitHub/Workflows/ci.yml",
+        ".gitlab-ci.yml",
+        "Jenkinsfile",
+        ".circleci/config.yml",
+        ".bashrc",
+        ".profile",
+        ".zshrc",
+        ".cargo/config.toml",
+        ".cargo/config",
+        ".husky/pre-commit",
+        ".pre-commit-config.yaml",
+        ".yarnrc",
+        ".pnpmfile.cjs",
+        ".config/fish/config.fish",
+        "venv/lib/site.pth",
+        ".claude/worktrees/x/.claude/settings.json",
+        ".conductor",
+        "sitecustomize.py",
+    ] {
+        let found = judge(path).map(|found| found.secret);
+        assert_eq!(found, Some(false), "{path} is protected, and may be read");
+    }
+}
+
+#[test]
+fn secrets_are_not_even_read() {
+    for path in [
+        ".env",
+        ".ENV",
+        ".env.local",
+        ".env.production",
+        "app/.env",
+        ".env~",
+        ".env.bak",
+        ".env-prod",
+        "prod.env",
+        ".envrc",
+        ".netrc",
+        ".npmrc",
+        ".pypirc",
+        ".git-credentials",
+        ".ssh/id_ed25519",
+        ".ssh/config",
+        ".\u{17f}sh/x",
+        "\u{2e}\u{212a}ube/config",
+        ".gnupg/x",
+        ".aws/credentials",
+        ".kube/config",
+        ".docker/config.json",
+        ".git/config",
+        ".GIT/Config",
+        "id_rsa",
+        "id_rsa.bak",
+        "keys/server.pem",
+        "server.KEY",
+        "a.p12",
+        "a.pfx",
+        "vault.kdbx",
+        "a.jks",
+        "credentials.json",
+        "secrets.yaml",
+        "secrets.prod.yml",
+        "secret.json",
+        "db.secrets.toml",
+        "gcp-credentials.json",
+        "terraform.tfstate",
+        "prod.tfvars",
+        ".bash_history",
+        ".mysql_history",
+        ".cargo/credentials.toml",
+        ".config/gh/hosts.yml",
+        ".pgpass",
+        ".env:stream",
+        ".env.",
+        ".config/gcloud/x",
+    ] {
+        let found = judge(path).map(|found| found.secret);
+        assert_eq!(found, Some(true), "{path} must not even be read");
+    }
+}
+
+#[test]
+fn everyday_names_are_not_protected() {
+    for path in [
+        "src/main.rs",
+        ".gitignore",
+        "README.md",
+        "Makefile",
+        ".env.example",
+        ".env.sample",
+        ".env.template",
+        ".env.production.example",
+        ".environment",
+        "env",
+        "src/env.rs",
+        "src/secrets.rs",
+        "secrets.py",
+        "keyboard.rs",
+        "monkey",
+        "a.keys",
+        "git",
+        "github/workflows",
+        ".github/ISSUE_TEMPLATE/x.md",
+        "head",
+        "src/head.rs",
+        "components/Head/x.tsx",
+        ".claude/worktrees/x/src/main.rs",
+        ".config/app/x",
+        ".cargo/bin/x",
+        "agents/x.md",
+        "package.json",
+        ".editorconfig",
+        ".rustfmt.toml",
+        ".key",
+        "history",
+        "a/b/../c",
+        "-la",
+        "--format=%h",
+        "HEAD~1",
+        "HEAD/x",
+    ] {
+        assert_eq!(judge(path), None, "{path}");
+    }
+}
+
+#[test]
+fn a_root_may_have_the_name_of_a_file() {
+    assert_eq!(by_name(Path::new("/home/ann/secrets.d.json/src/main.rs"), 4), None);
+    assert!(by_name(Path::new("/home/ann/work/secrets.json"), 4).is_some());
+    assert!(by_name(Path::new("/home/ann/.git/hooks/x"), 4).is_some());
+    assert!(by_name(Path::new("/home/ann/.ssh/x"), 4).is_some_and(|found| found.secret));
+}

@@ -1,0 +1,303 @@
+//! Patterns over names and paths, compiled once.
+//!
+//! A rule that asks or denies matches more widely than one that allows: `dir/**` is
+//! also `dir` itself, `**/name` is also a file outside all roots, and a path counts
+//! as it was given, too. So a doubt about what a pattern means never allows anything.
+
+use std::path::Path;
+
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+
+use crate::policy::PathFact;
+
+/// The longest pattern; a longer one is no pattern that people write.
+const LONGEST: usize = 512;
+
+/// Characters that do not stand for themselves.
+const SPECIAL: [char; 7] = ['*', '?', '[', ']', '{', '}', '\\'];
+
+/// Patterns over names, of which one has to match.
+#[derive(Debug, Clone)]
+pub(super) struct Globs {
+    /// Patterns without any special character.
+    exact: Vec<String>,
+    others: GlobSet,
+    /// What texts begin with that the others match: all before the first special character.
+    starts: Vec<String>,
+    is_everything: bool,
+}
+
+impl Globs {
+    /// Patterns in which `*` stands for anything.
+    pub(super) fn of_names<S: AsRef<str>>(patterns: &[S]) -> Result<Self, String> {
+        Self::new(patterns.iter().map(AsRef::as_ref), false)
+    }
+
+    /// Patterns in which `*` stops at a slash and `**` does not.
+    pub(super) fn of_paths<S: AsRef<str>>(patterns: &[S]) -> Result<Self, String> {
+        Self::new(patterns.iter().map(AsRef::as_ref), true)
+    }
+
+    fn new<'a>(patterns: impl Iterator<Item = &'a str>, of_paths: bool) -> Result<Self, String> {
+        let mut exact = Vec::new();
+        let mut others = GlobSetBuilder::new();
+        let mut starts: Vec<String> = Vec::new();
+        let mut is_everything = false;
+        for pattern in patterns {
+            if pattern.len() > LONGEST {
+                return Err(format!("a pattern has more than {LONGEST} characters"));
+            }
+            if is_literal(pattern) {
+                exact.push(pattern.to_owned());
+                continue;
+            }
+            is_everything |= pattern == "**" || (pattern == "*" && !of_paths);
+            let glob = GlobBuilder::new(pattern).literal_separator(of_paths).backslash_escape(true).build();
+            starts.extend(pattern.split(SPECIAL).next().map(str::to_owned));
+            others.add(glob.map_err(|error| error.kind().to_string())?);
+        }
+        let others = others.build().map_err(|error| error.kind().to_string())?;
+        Ok(Self { exact, others, starts, is_everything })
+    }
+
+    /// Whether a text is named as it is, not by a pattern.
+    pub(super) fn names(&self, text: &str) -> bool {
+        self.exact.iter().any(|exact| exact == text)
+    }
+
+    pub(super) fn matches(&self, text: &str) -> bool {
+        // A look at the first letters spares most rules the rest.
+        self.is_everything
+            || self.exact.iter().any(|exact| exact == text)
+            || (self.starts.iter().any(|start| text.starts_with(start)) && self.others.is_match(text))
+    }
+}
+
+/// Whether a pattern stands for itself only.
+pub(super) fn is_literal(pattern: &str) -> bool {
+    !pattern.contains(SPECIAL)
+}
+
+/// Patterns over paths: from `/` on, or from the root on.
+#[derive(Debug, Clone)]
+pub(super) struct PathGlobs {
+    relative: Globs,
+    absolute: Globs,
+    /// Patterns that begin with `**/`, for paths outside all roots.
+    anywhere: Globs,
+    /// The root itself is meant, too.
+    has_root: bool,
+    is_strict: bool,
+}
+
+impl PathGlobs {
+    /// `is_strict`: the rule asks or denies, and matches widely.
+    pub(super) fn new<S: AsRef<str>>(patterns: &[S], is_strict: bool) -> Result<Self, String> {
+        let (mut relative, mut absolute, mut anywhere) = (Vec::new(), Vec::new(), Vec::new());
+        let mut has_root = false;
+        for pattern in patterns.iter().map(AsRef::as_ref) {
+            check_path(pattern)?;
+            has_root |= matches!(pattern, "**" | ".") || (is_strict && matches!(pattern, "*" | "**/*"));
+            let list = if pattern.starts_with('/') { &mut absolute } else { &mut relative };
+            list.push(pattern.to_owned());
+            if is_strict {
+                if let Some(parent) = pattern.strip_suffix("/**").filter(|parent| !parent.is_empty()) {
+                    list.push(parent.to_owned());
+                }
+                if pattern.starts_with("**") {
+                    anywhere.push(pattern.to_owned());
+                    anywhere.extend(pattern.strip_suffix("/**").map(str::to_owned));
+                }
+            }
+        }
+        Ok(Self {
+            relative: Globs::of_paths(&relative)?,
+            absolute: Globs::of_paths(&absolute)?,
+            anywhere: Globs::of_paths(&anywhere)?,
+            has_root,
+            is_strict,
+        })
+    }
+
+    /// Whether a path is meant.
+    pub(super) fn matches(&self, fact: &PathFact) -> bool {
+        let resolved = fact.resolved.as_deref();
+        if resolved.is_some_and(|path| self.matches_path(path, fact.root.as_deref())) {
+            return true;
+        }
+        // What a link is called counts as much as what it leads to.
+        self.is_strict && self.matches_given(fact)
+    }
+
+    /// Whether an absolute path is meant that is beneath no root.
+    pub(super) fn matches_absolute(&self, path: &Path) -> bool {
+        self.matches_path(path, None)
+    }
+
+    fn matches_path(&self, path: &Path, root: Option<&Path>) -> bool {
+        let inner = root.and_then(|root| path.strip_prefix(root).ok());
+        match (path.to_str(), inner.map(Path::to_str)) {
+            (Some(absolute), inner) => {
+                self.absolute.matches(absolute)
+                    || inner.flatten().is_some_and(|inner| self.matches_inner(inner))
+                    || self.anywhere.matches(absolute.trim_start_matches('/'))
+            }
+            // A name that is no text is not what an allowing rule has in mind.
+            (None, _) => {
+                let text = path.to_string_lossy();
+                let inner = inner.is_some().then(|| root.and_then(|root| path.strip_prefix(root).ok()));
+                let inner = inner.flatten().map(Path::to_string_lossy);
+                self.is_strict
+                    && (self.absolute.matches(&text)
+                        || inner.is_some_and(|inner| self.matches_inner(&inner))
+                        || self.anywhere.matches(text.trim_start_matches('/')))
+            }
+        }
+    }
+
+    fn matches_inner(&self, inner: &str) -> bool {
+        if inner.is_empty() { self.has_root } else { self.relative.matches(inner) }
+    }
+
+    fn matches_given(&self, fact: &PathFact) -> bool {
+        let given = fact.given.trim_end_matches('/');
+        if given.starts_with('/') {
+            return self.matches_path(Path::new(given), fact.root.as_deref());
+        }
+        let given = given.trim_start_matches("./");
+        self.matches_inner(given) || self.anywhere.matches(given)
+    }
+}
+
+/// Refuses patterns that no path can match.
+fn check_path(pattern: &str) -> Result<(), String> {
+    if pattern.is_empty() {
+        return Err("an empty pattern matches nothing; write `.` for the root, `**` for all in it".into());
+    }
+    if pattern.starts_with('~') {
+        return Err(format!("`{pattern}`: `~` is not expanded; write the path from `/` on"));
+    }
+    if pattern != "." && pattern != "/" {
+        if pattern.ends_with('/') {
+            return Err(format!("`{pattern}` ends with `/` and matches nothing; write `{pattern}**`"));
+        }
+        if pattern.split('/').any(|part| part == "." || part == "..") || pattern.contains("//") {
+            return Err(format!(
+                "`{pattern}` matches nothing: paths are compared without `.`, `..` and `//`"
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use super::*;
+
+    fn fact(path: &str, root: Option<&str>) -> PathFact {
+        PathFact {
+            given: path.into(),
+            resolved: Some(path.into()),
+            root: root.map(Into::into),
+            ..PathFact::default()
+        }
+    }
+
+    #[test]
+    fn names() {
+        for (pattern, text, matches) in [
+            ("ann", "ann", true),
+            ("ann", "Ann", false),
+            ("ann", "anna", false),
+            ("codex*", "codex", true),
+            ("codex*", "codex-acp", true),
+            ("*opus*", "vendor/opus-4", true),
+            ("*", "", true),
+            ("", "", true),
+            ("", "x", false),
+            ("get_*", "get", false),
+            ("a?c", "abc", true),
+            ("{a,b}", "b", true),
+            ("[ab]", "c", false),
+            (r"\*", "*", true),
+            (r"\*", "x", false),
+            (r"a\*b*", "a*bc", true),
+            ("a{b,c}d*", "acde", true),
+            ("a[bc]*", "ab", true),
+        ] {
+            let globs = Globs::of_names(&[pattern]).unwrap();
+            assert_eq!(globs.matches(text), matches, "{pattern} {text}");
+        }
+        assert!(Globs::of_names(&["{a"]).is_err());
+        assert!(Globs::of_names(&["x".repeat(LONGEST + 1)]).is_err());
+    }
+
+    /// Pattern, path, root, whether an allowing rule matches, whether a strict one does.
+    #[test]
+    fn paths() {
+        let w = Some("/w");
+        for (pattern, path, root, mild, strict) in [
+            ("**", "/w/a", w, true, true),
+            ("**", "/w", w, true, true),
+            ("**", "/etc/passwd", None, false, true),
+            (".", "/w", w, true, true),
+            ("*", "/w", w, false, true),
+            ("*", "/w/a", w, true, true),
+            ("*", "/w/a/b", w, false, false),
+            ("src/**", "/w/src/a/b", w, true, true),
+            ("src/**", "/w/src", w, false, true),
+            ("src/**", "/w/srcs/a", w, false, false),
+            ("src/*", "/w/src/a/b", w, false, false),
+            ("**/*.md", "/w/README.md", w, true, true),
+            ("**/*.md", "/w/a/b.md", w, true, true),
+            ("**/*.md", "/w/a/b.MD", w, false, false),
+            ("**/*.md", "/home/b.md", None, false, true),
+            ("/etc/**", "/etc/passwd", None, true, true),
+            ("/etc/**", "/etc", None, false, true),
+            ("/etc/**", "/etcetera", None, false, false),
+            ("/w/src/**", "/w/src/a", w, true, true),
+            ("etc/**", "/etc/passwd", None, false, false),
+            ("**/.ssh/**", "/home/a/.ssh", None, false, true),
+            ("**/.ssh/**", "/home/a/.ssh/id", None, false, true),
+            ("**/.ssh/**", "/w/.ssh/id", w, true, true),
+            ("a b/[x]", "/w/a b/x", w, true, true),
+        ] {
+            for (is_strict, expected) in [(false, mild), (true, strict)] {
+                let globs = PathGlobs::new(&[pattern], is_strict).unwrap();
+                assert_eq!(globs.matches(&fact(path, root)), expected, "{pattern} {path} {is_strict}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_link_counts_by_its_own_name_where_that_is_stricter() {
+        let link = PathFact { given: "prod.env".into(), ..fact("/w/other", Some("/w")) };
+        assert!(PathGlobs::new(&["prod.env"], true).unwrap().matches(&link));
+        assert!(!PathGlobs::new(&["prod.env"], false).unwrap().matches(&link));
+        let nowhere = PathFact { given: "/w/prod.env".into(), ..PathFact::default() };
+        assert!(PathGlobs::new(&["**/prod.env"], true).unwrap().matches(&nowhere));
+        assert!(!PathGlobs::new(&["**"], false).unwrap().matches(&nowhere));
+    }
+
+    #[test]
+    fn patterns_that_match_nothing_are_refused() {
+        for pattern in ["", "~/x", "src/", "./src", "a/../b", "a//b", "/..", "x/."] {
+            assert!(PathGlobs::new(&[pattern], false).is_err(), "{pattern}");
+        }
+    }
+
+    proptest::proptest! {
+        /// The look at the first letters changes nothing, above all not what is denied.
+        #[test]
+        fn first_letters_say_nothing_else(pattern in r"[ab/*?{},\\\[\]!-]{1,10}", text in "[ab/*-]{0,10}") {
+            for of_paths in [false, true] {
+                if let Ok(globs) = Globs::new([pattern.as_str()].into_iter(), of_paths) {
+                    let plain = globs.others.is_match(&text) || globs.exact.contains(&text);
+                    proptest::prop_assert_eq!(globs.matches(&text), plain || globs.is_everything);
+                }
+            }
+        }
+    }
+}

@@ -6,7 +6,7 @@ use prost::Message as _;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let root = PathBuf::from("../proto");
-    let files = ["acp", "agents", "events", "history", "sessions", "sharing", "tokens"]
+    let files = ["acp", "agents", "events", "history", "policy", "sessions", "sharing", "tokens"]
         .map(|name| format!("conductor/v1/{name}.proto"));
     println!("cargo::rerun-if-changed=../proto");
     // sqlx compiles the migrations in, but does not notice a new file.

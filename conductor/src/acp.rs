@@ -35,6 +35,8 @@ pub mod code {
     pub const UNREACHABLE: i64 = -31003;
     /// It was not done because it could not be recorded.
     pub const NOT_RECORDED: i64 = -31004;
+    /// The policy, or a person whom it asked, does not allow it.
+    pub const DENIED: i64 = -31005;
 }
 
 /// The version both handshakes are pinned to: some agents switch to a draft
@@ -129,6 +131,9 @@ pub const CANCELLED_PERMISSION: &[u8] = br#"{"outcome":{"outcome":"cancelled"}}"
 
 /// The answer to an elicitation that nobody will answer any more.
 pub const CANCELLED_ELICITATION: &[u8] = br#"{"action":"cancel"}"#;
+
+/// The answer to an elicitation that the policy does not allow.
+pub const DECLINED_ELICITATION: &[u8] = br#"{"action":"decline"}"#;
 
 /// What an editor can do, as far as the conductor must know it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]

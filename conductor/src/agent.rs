@@ -8,6 +8,7 @@
 
 mod exit;
 pub mod process;
+pub mod profile;
 mod routing;
 pub mod stdio;
 pub mod strays;
@@ -160,6 +161,12 @@ impl Stop {
 }
 
 impl Process {
+    /// Where it finds its programs.
+    pub fn search(&self) -> Vec<PathBuf> {
+        let path = self.shared_env.get(std::ffi::OsStr::new("PATH"));
+        path.map(|path| std::env::split_paths(path).collect()).unwrap_or_default()
+    }
+
     /// Starts a process and waits for its handshake.
     pub async fn start(spec: Spec, tasks: &Tasks) -> Result<Arc<Self>, Arc<Exit>> {
         let (ready, started) = oneshot::channel();

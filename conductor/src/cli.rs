@@ -2,6 +2,7 @@
 //! data, so that nothing but parsing happens before a sub-command starts.
 
 mod access;
+mod policy;
 
 use std::{
     net::SocketAddr,
@@ -15,6 +16,9 @@ use clap_complete::Shell;
 pub use self::access::{
     CreateTokenArgs, GivenAccess, GivenRole, ListSharesArgs, ListTokensArgs, RevokeTokenArgs,
     ShareSessionArgs, TokenAction, TokenArgs, UnshareSessionArgs,
+};
+pub use self::policy::{
+    CheckPolicyArgs, CoverageArgs, ExplainPolicyArgs, PolicyAction, PolicyArgs, ShowPolicyArgs,
 };
 use crate::{clock, config::GivenUrl};
 
@@ -60,6 +64,8 @@ pub enum Command {
     Sessions(Box<SessionsArgs>),
     /// Give others access: make, list and revoke API tokens
     Token(TokenArgs),
+    /// Check rules, show those that ship with the program, explain a decision
+    Policy(PolicyArgs),
     /// Ask the ledger in SQL, see how it does, rebuild it, import into it
     Ledger(LedgerArgs),
     /// The built-in scripted agent, which needs no model (ACP on stdin and stdout)
@@ -92,7 +98,8 @@ pub struct ServeArgs {
     /// /etc/conductor/agents.toml, else built-in defaults]
     #[arg(long, value_name = "FILE", env = "CONDUCTOR_CONFIG")]
     pub config: Option<PathBuf>,
-    /// Policy file; checked, but not yet enforced by this version
+    /// What agents may do; see `conductor policy` [default: `policy.file` of the
+    /// configuration, else the built-in rules]
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
     /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:7420]

@@ -14,6 +14,7 @@ mod opening;
 pub mod pages;
 mod permission;
 mod plan;
+pub mod policy;
 mod progress;
 pub mod prompt;
 pub mod sessions;

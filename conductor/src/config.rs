@@ -34,6 +34,8 @@ mod environment;
 mod error;
 mod listen;
 mod origins;
+mod policy;
+mod recording;
 mod resolve;
 mod size;
 mod source;
@@ -44,6 +46,8 @@ pub use self::{
     database::{DatabaseUrl, GivenUrl},
     error::{ConfigError, Place},
     listen::{ListenRefused, check_listen},
+    policy::{McpServer, PolicyFiles},
+    recording::{Journal, Ledger, Recording},
     resolve::Unavailable,
 };
 
@@ -78,6 +82,11 @@ pub struct Config {
     /// The queryable record.
     #[serde(default)]
     pub ledger: Ledger,
+    /// What agents may do.
+    pub policy: PolicyFiles,
+    /// MCP servers that the team knows, by name.
+    #[serde(default)]
+    pub mcp: BTreeMap<String, McpServer>,
     /// Every agent by name.
     pub agents: BTreeMap<String, Agent>,
 }
@@ -161,68 +170,6 @@ pub struct Service {
     pub cwd_map: Vec<CwdMapEntry>,
 }
 
-/// How frames are written down on this host.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Journal {
-    /// What effects wait for.
-    pub recording: Recording,
-    /// Most bytes that the ledger may be behind.
-    #[serde(with = "size")]
-    pub cap: u64,
-    /// How long what the ledger has stays on this host.
-    #[serde(with = "duration")]
-    pub keep: Duration,
-}
-
-/// What effects wait for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub enum Recording {
-    /// That they are synced to this host's disk.
-    Durable,
-    /// That the ledger has them.
-    Strict,
-    /// Nothing: what cannot be recorded passes, and a note says so.
-    BestEffort,
-}
-
-impl Recording {
-    /// Its name in the configuration.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Durable => "durable",
-            Self::Strict => "strict",
-            Self::BestEffort => "best-effort",
-        }
-    }
-}
-
-impl TryFrom<String> for Recording {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        match text.as_str() {
-            "durable" => Ok(Self::Durable),
-            "strict" => Ok(Self::Strict),
-            "best-effort" => Ok(Self::BestEffort),
-            _ => Err(error::not_one_of(&text, &["durable", "strict", "best-effort"])),
-        }
-    }
-}
-
-/// Where the queryable record is.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Ledger {
-    /// The database; empty for a SQLite file in the state directory.
-    pub url: DatabaseUrl,
-    /// The same database for a role that may change its schema.
-    pub owner_url: DatabaseUrl,
-    /// Where the password of `url` stands, read anew at every connection.
-    pub password_file: Option<PathBuf>,
-}
-
 /// Two prefixes that stand for each other.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -270,6 +217,10 @@ pub struct Agent {
     /// Which home directory it sees.
     #[serde(default)]
     pub home: Home,
+    /// The settings that make it ask for permission: of a known agent, `auto` for the one
+    /// that its program is known as, or `none`.
+    #[serde(default = "default_profile")]
+    pub profile: String,
     /// Directory it is started in, whatever the session's; overrides
     /// `spawn_cwd`.
     #[serde(default)]
@@ -353,6 +304,7 @@ impl fmt::Debug for Agent {
             env_from,
             files,
             home,
+            profile,
             cwd,
             spawn_cwd,
             warm,
@@ -385,6 +337,7 @@ impl fmt::Debug for Agent {
             .field("env_from", env_from)
             .field("files", files)
             .field("home", home)
+            .field("profile", profile)
             .field("cwd", cwd)
             .field("spawn_cwd", spawn_cwd)
             .field("warm", warm)
@@ -560,6 +513,10 @@ fn yes() -> bool {
 
 fn one() -> usize {
     1
+}
+
+fn default_profile() -> String {
+    "auto".into()
 }
 
 fn default_warm() -> usize {

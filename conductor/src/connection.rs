@@ -9,6 +9,7 @@ mod absence;
 mod listing;
 mod open;
 mod sideways;
+mod terms;
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -38,6 +39,7 @@ use crate::{
     journal::{Class, Journal},
     ledger::{Ledger, history::History},
     pending::WireId,
+    policy::Live,
     pool::Pool,
     queue::{self, NotSent},
     record::{Destination, Origin, Stream as Recorded, StreamKind, note},
@@ -85,6 +87,8 @@ pub struct Hub {
     pub tasks: Tasks,
     /// The configuration as it is now.
     pub config: watch::Receiver<Arc<Config>>,
+    /// What agents may do, as of now.
+    pub policy: Live,
     /// No new sessions any more.
     pub draining: CancellationToken,
     /// Connections end.
@@ -108,6 +112,8 @@ pub struct Greeting {
     pub outlived: bool,
     /// Its sessions go on without it, even without a turn.
     pub lingers: bool,
+    /// It is on another machine.
+    pub is_remote: bool,
 }
 
 /// Why a connection ended.
@@ -189,6 +195,8 @@ struct Connection {
     answers: JoinSet<Bytes>,
     /// Sessions of ours that are to be opened again once they have ended.
     reopening: HashMap<u32, Frame>,
+    /// Whether the editor is there, for its sessions to know.
+    presence: watch::Sender<bool>,
 }
 
 /// A session of this connection.
@@ -262,6 +270,7 @@ async fn converse(
         events,
         answers: JoinSet::new(),
         reopening: HashMap::new(),
+        presence: watch::Sender::new(true),
     };
     loop {
         let size = connection.outbox.front().map_or(0, |packet| packet.frames.len());

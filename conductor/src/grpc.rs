@@ -9,6 +9,7 @@ mod history;
 mod incoming;
 mod layers;
 mod lease;
+mod policy;
 mod sessions;
 mod sharing;
 mod tokens;
@@ -28,7 +29,8 @@ use crate::{
     identity::tokens::Tokens,
     proto::{
         self, acp_server::AcpServer, agents_server::AgentsServer, history_server::HistoryServer,
-        sessions_server::SessionsServer, sharing_server::SharingServer, tokens_server::TokensServer,
+        policy_server::PolicyServer, sessions_server::SessionsServer, sharing_server::SharingServer,
+        tokens_server::TokensServer,
     },
     tether::Tethers,
 };
@@ -79,6 +81,7 @@ pub async fn serve(
     health.set_serving::<AcpServer<tunnel::Tunnel>>().await;
     health.set_serving::<AgentsServer<agents::AgentsService>>().await;
     health.set_serving::<HistoryServer<history::HistoryService>>().await;
+    health.set_serving::<PolicyServer<policy::PolicyService>>().await;
     health.set_serving::<SessionsServer<sessions::SessionsService>>().await;
     health.set_serving::<SharingServer<sharing::SharingService>>().await;
     health.set_serving::<TokensServer<tokens::TokensService>>().await;
@@ -108,6 +111,7 @@ pub async fn serve(
     let agents = AgentsServer::new(agents::AgentsService::new(hub.clone()));
     let history = HistoryServer::new(history::HistoryService::new(hub.clone()))
         .max_encoding_message_size(MAX_HISTORY_MESSAGE);
+    let policy = PolicyServer::new(policy::PolicyService::new(hub.clone()));
     let sharing = SharingServer::new(sharing::SharingService::new(hub.clone()));
     let sessions = SessionsServer::new(sessions::SessionsService::new(hub))
         .max_decoding_message_size(MAX_MESSAGE)
@@ -116,6 +120,7 @@ pub async fn serve(
         .add_service(tunnel)
         .add_service(agents)
         .add_service(history)
+        .add_service(policy)
         .add_service(sessions)
         .add_service(sharing)
         .add_service(TokensServer::new(tokens::TokensService::new(tokens)))

@@ -38,7 +38,7 @@ pub mod serve; // build bottom-up, wait, drain top-down
 // On people's machines.
 pub mod client; // finding the service and presenting the token
 pub mod bridge; // `conductor connect`
-pub mod commands; // `conductor prompt`, `agents`, `sessions`, `token`, `ledger`, `doctor`, completions and pages
+pub mod commands; // `conductor prompt`, `agents`, `sessions`, `token`, `policy`, `ledger`, `doctor`, completions and pages
 pub mod demo; // the built-in agent without a model
 
 // The program's face.

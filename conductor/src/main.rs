@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         Command::Agents(args) => commands::agents::run(&global, &args),
         Command::Sessions(args) => commands::sessions::run(&global, &args),
         Command::Token(args) => commands::token::run(&global, &args),
+        Command::Policy(args) => commands::policy::run(&global, &args),
         Command::Ledger(args) => commands::ledger::run(&global, &args),
         Command::DemoAgent => demo::run(),
         Command::Doctor(args) => commands::doctor::run(&global, &args),

@@ -118,6 +118,16 @@ pub mod note {
     /// The answer that comes next does not count, because it chooses nothing and
     /// others may still decide, or because it was not for this `user` to give.
     pub const DECLINED: &str = "_conductor/declined";
+    /// The policy has judged a request, frame `seq`: `decision` (allow, ask, deny), `rule`,
+    /// `rules`, `reason`, `revision`, `subActions`, `tookUs`, and the request's `method`.
+    pub const JUDGED: &str = "_conductor/judged";
+    /// Somebody has allowed exactly these `subActions` for as long as the session is open.
+    pub const GRANTED: &str = "_conductor/granted";
+    /// The agent has done something without asking: `toolCallId`.
+    pub const UNMEDIATED: &str = "_conductor/unmediated";
+    /// The agent has changed a tool call after it was allowed: `toolCallId`, and the
+    /// `subActions` that it would now do.
+    pub const CHANGED: &str = "_conductor/changed";
     /// The agent shows no sign of work in the running turn: `after`, in seconds.
     pub const TURN_STALLED: &str = "_conductor/turn_stalled";
     /// It has ended: `reason`; if the conductor was killed, `lastSeq`, the last

@@ -1,13 +1,6 @@
 //! `conductor serve`: build bottom-up, wait, drain top-down.
 
-use std::{
-    collections::HashMap,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    process::ExitCode,
-    sync::Arc,
-    time::Instant,
-};
+use std::{collections::HashMap, net::SocketAddr, path::Path, process::ExitCode, sync::Arc, time::Instant};
 
 use tokio::{
     net::{TcpListener, TcpSocket},
@@ -29,6 +22,7 @@ use crate::{
     identity::tokens::Tokens,
     journal::{Journal, Recording},
     ledger::{self, Ledger, history::History},
+    policy::{Live, Policy, PolicyError, Publisher},
     pool::Pool,
     router::Router,
     state::StateDir,
@@ -57,7 +51,7 @@ const BACKLOG: u32 = 4096;
 #[allow(clippy::print_stderr, reason = "this is a program's message to its user")]
 pub fn run(global: &Global, args: &ServeArgs) -> ExitCode {
     telemetry::start(args.log.as_deref());
-    let loaded = match load(args) {
+    let (loaded, policy) = match load(args) {
         Ok(loaded) => loaded,
         Err(message) => {
             eprintln!("{message}");
@@ -93,7 +87,7 @@ pub fn run(global: &Global, args: &ServeArgs) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let code = match runtime.block_on(serve(global, args, loaded, shipping.handle())) {
+    let code = match runtime.block_on(serve(global, args, loaded, policy, shipping.handle())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
             eprintln!("conductor serve: {message}");
@@ -113,27 +107,28 @@ fn workers() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))
 }
 
-fn load(args: &ServeArgs) -> Result<Loaded, String> {
+fn load(args: &ServeArgs) -> Result<(Loaded, Policy), String> {
     if let Some(listen) = args.listen {
         check_listen(listen).map_err(|refused| format!("--listen: {refused}"))?;
     }
-    if let Some(policy) = &args.policy {
-        check_policy(policy)?;
-    }
-    Config::load(args.config.as_deref(), std::env::vars_os()).map_err(|error| error.to_string())
+    let loaded =
+        Config::load(args.config.as_deref(), std::env::vars_os()).map_err(|error| error.to_string())?;
+    let policy = load_policy(args, &loaded.config).map_err(|error| error.to_string())?;
+    Ok((loaded, policy))
 }
 
-/// Rules come with a later version. Until then a policy file must at least be
-/// one, so that a typing error does not wait for that day.
-fn check_policy(path: &PathBuf) -> Result<(), String> {
-    let text = std::fs::read_to_string(path).map_err(|e| format!("--policy {}: {e}", path.display()))?;
-    match toml::from_str::<toml::Table>(&text) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(format!("--policy {}: {error}", path.display())),
-    }
+/// The rules that hold: of the file that was named, or the built-in ones.
+fn load_policy(args: &ServeArgs, config: &Config) -> Result<Policy, PolicyError> {
+    Policy::load(args.policy.as_deref().or(config.policy.file.as_deref()))
 }
 
-async fn serve(global: &Global, args: &ServeArgs, loaded: Loaded, shipping: &Handle) -> Result<(), String> {
+async fn serve(
+    global: &Global,
+    args: &ServeArgs,
+    loaded: Loaded,
+    policy: Policy,
+    shipping: &Handle,
+) -> Result<(), String> {
     let mut signals = Signals::new().map_err(|error| format!("cannot listen for signals: {error}"))?;
     let state = StateDir::resolve(global.state_dir.clone(), std::env::var_os);
     let state = state.and_then(|dir| dir.open_for_service()).map_err(|error| error.to_string())?;
@@ -145,6 +140,7 @@ async fn serve(global: &Global, args: &ServeArgs, loaded: Loaded, shipping: &Han
     strays::adopt();
     let tasks = Tasks::default();
     let (publish, configured) = watch::channel(config.clone());
+    let (rule, policy) = Live::new(policy);
     let (journal, recovered) = Journal::open(&state.path().join("journal"), (&config.journal).into())
         .map_err(|error| format!("the journal cannot be opened: {error}"))?;
     info!(
@@ -171,6 +167,7 @@ async fn serve(global: &Global, args: &ServeArgs, loaded: Loaded, shipping: &Han
         ledger,
         tasks: tasks.clone(),
         config: configured,
+        policy,
         draining: CancellationToken::new(),
         closing: CancellationToken::new(),
     };
@@ -186,13 +183,10 @@ async fn serve(global: &Global, args: &ServeArgs, loaded: Loaded, shipping: &Han
     state.write_endpoint(&endpoint).map_err(|error| error.to_string())?;
     let agents = pool.status().borrow().clone();
     banner::print(&endpoint, state.path(), loaded.file.as_deref(), &agents);
-    if args.policy.is_some() {
-        warn!("the policy file is well-formed, but this version does not enforce policies: editors decide");
-    }
-    info!(%endpoint, "ready");
+    info!(%endpoint, policy = hub.policy.current().revision(), "ready");
 
     while signals.next().await == Wake::Reload {
-        reload(args, loaded.file.as_deref(), &publish, &pool).await;
+        reload(args, loaded.file.as_deref(), &publish, &rule, &pool).await;
     }
     drain(&hub, &stop, &mut signals).await;
     stop_saving.cancel();
@@ -269,10 +263,21 @@ async fn reload(
     args: &ServeArgs,
     file: Option<&std::path::Path>,
     publish: &watch::Sender<Arc<Config>>,
+    rule: &Publisher,
     pool: &Pool,
 ) {
     let explicit = args.config.as_deref().or(file);
-    match Config::load(explicit, std::env::vars_os()) {
+    let loaded = Config::load(explicit, std::env::vars_os());
+    // The rules are read anew even if the rest cannot be used.
+    let config =
+        loaded.as_ref().map_or_else(|_| publish.borrow().clone(), |loaded| Arc::new(loaded.config.clone()));
+    let policy = load_policy(args, &config);
+    match &policy {
+        Ok(policy) => info!(revision = policy.revision(), "the policy was reloaded"),
+        Err(refused) => error!(%refused, "the policy was not reloaded; the old one stays in force"),
+    }
+    rule.publish(policy);
+    match loaded {
         Ok(loaded) => {
             let config = Arc::new(loaded.config);
             if config.service.listen != publish.borrow().service.listen {

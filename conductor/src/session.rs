@@ -9,6 +9,7 @@
 
 mod adapt;
 mod binding;
+mod calls;
 mod ending;
 mod farewell;
 mod flight;
@@ -17,12 +18,15 @@ mod from_agent;
 mod from_editor;
 mod handle;
 mod host;
+mod judging;
+mod modes;
 mod opening;
 mod outbox;
 mod past;
 mod seats;
 mod stall;
 mod terms;
+mod watching;
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -44,14 +48,18 @@ use self::{
     flight::{Ask, Binding, Purpose, Request, Turn},
     handle::{LEAD, Word},
     host::Host,
+    judging::Judge,
     outbox::{Entry as Recorded, Gate, Input, Outgoing, Waiting},
     seats::{Asked, Seats},
+    watching::Watched,
 };
 pub use self::{
     follower::{Follower, follow},
     handle::{Answered, QueuedPrompt, Seat, SeatRole, Seated, SessionHandle, Told},
     host::Hosting,
-    terms::{EditorLink, Open, Opening, Packet, SessionEvent, Wish},
+    judging::denied,
+    modes::meta_actions,
+    terms::{EditorLink, Open, Opening, Packet, Rules, SessionEvent, Wish},
 };
 use crate::{
     acp::{self, Refusal},
@@ -135,6 +143,10 @@ struct Session {
     requests: Pending<Request>,
     asks: Pending<Ask>,
     host: Host,
+    judge: Judge,
+    watched: Watched,
+    /// Since when nobody is there who could answer a question.
+    unattended_since: Option<Instant>,
     turn: Option<Turn>,
     queued: VecDeque<Asked>,
     /// The name of the last request that had to wait.
@@ -217,6 +229,9 @@ pub fn start(
         first_seq: recorder.last_seq() + 1,
         is_asked: false,
         host: Host::new(open.hosting.as_ref(), link.capabilities),
+        judge: Judge::default(),
+        watched: Watched::default(),
+        unattended_since: None,
         name: format!("\"{}\"", open.id).into(),
         recorder,
         journal,
@@ -271,7 +286,10 @@ pub fn start(
 impl Session {
     async fn run(mut self, mut input: queue::Receiver<Word>, mut departures: mpsc::Receiver<u32>) {
         self.note_opened();
-        self.wake();
+        match self.open.asks_first.take() {
+            Some((verdict, shown)) => self.ask_first(verdict, &shown),
+            None => self.wake(),
+        }
         self.serve(&mut input, &mut departures).await;
         if let Some(output) = self.output.take() {
             self.refuse_agent(output);
@@ -337,6 +355,7 @@ impl Session {
         let SessionHandle { overrun, cancel, away, .. } = self.handle.clone();
         let (mut out, journal) = (self.link.out.clone(), self.journal.clone());
         let mut is_lead_gone = false;
+        let mut presence = self.link.presence.clone();
         // One timer for the life of the session: setting one for every run would
         // cost more than the run.
         let is_watched = !self.open.stall_timeout.is_zero();
@@ -352,6 +371,11 @@ impl Session {
             if self.is_over() || self.ended {
                 break;
             }
+            let is_attended = self.seats.is_attended(*presence.borrow());
+            self.unattended_since = match is_attended {
+                true => None,
+                false => self.unattended_since.or_else(|| Some(Instant::now())),
+            };
             if let Some(settled) = self.settled.take() {
                 self.settle(settled).await;
                 continue;
@@ -432,6 +456,7 @@ impl Session {
                     }
                     watch.as_mut().reset(self.stall_at().unwrap_or_else(|| Instant::now() + self.open.stall_timeout));
                 }
+                Ok(()) = presence.changed() => {}
                 () = close.cancelled() => {
                     self.closed = true;
                     self.ended = true;
@@ -470,7 +495,7 @@ impl Session {
         let stalled = self.stalled_since.filter(|_| front(&self.to_editor).1.is_none());
         let stall = stalled.map(|since| since + self.open.editor_timeout);
         let deserted = self.seats.deserted.map(|since| since + self.open.detached_ttl);
-        [turn, asks, stall, deserted, self.way_due()].into_iter().flatten().min()
+        [turn, asks, stall, deserted, self.way_due(), self.unattended_due()].into_iter().flatten().min()
     }
 
     async fn deadline_passed(&mut self) {
@@ -484,6 +509,9 @@ impl Session {
             self.way_overdue();
         }
         self.answer_asks(|ask| ask.withdrawn.is_some_and(|due| due <= now));
+        if self.unattended_due().is_some_and(|due| due <= now) {
+            self.deny_unattended();
+        }
         if self.turn.as_ref().and_then(|turn| turn.cancelled).is_some_and(|due| due <= now) {
             // The agent had its chance; the editor gets its one answer now.
             let grace = self.open.cancel_grace;

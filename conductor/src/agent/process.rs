@@ -28,6 +28,7 @@ use tokio::{
 };
 use tracing::warn;
 
+use super::profile::Profile;
 use crate::config::{self, Home};
 
 /// After end of file on its stdin, an agent has this long to leave.
@@ -145,6 +146,14 @@ impl Launch {
             }
         }
         env.extend(agent.env.iter().map(|(key, value)| (key.into(), value.into())));
+        let profile = match agent.profile.as_str() {
+            "none" => None,
+            "auto" => Profile::by_program(&program),
+            name => Profile::by_name(name),
+        };
+        if let Some(profile) = profile {
+            profile.apply(&homes.join(name), &mut env)?;
+        }
         Ok(Self { program, args: agent.args.clone(), env, shared_env, cwd })
     }
 }

@@ -87,7 +87,8 @@ fn read(statement: &str) -> Result<String, String> {
     Ok(text)
 }
 
-async fn ask(
+/// Puts a question and shows the answer.
+pub(super) async fn ask(
     settings: &Settings,
     statement: &str,
     timeout: Duration,

@@ -9,10 +9,11 @@ use std::{
 };
 
 use super::{
-    Agent, Config, Home, ListenRefused, check_listen,
+    Agent, Config, Home, ListenRefused, McpServer, check_listen,
     error::{ConfigError, nearest, quoted},
     origins::Origins,
 };
+use crate::agent::profile::Profile;
 
 /// More of anything is a slip of the finger, and some queues could not be
 /// built that large.
@@ -32,6 +33,14 @@ pub(super) fn check(config: &mut Config, origins: &Origins, home: Option<&Path>)
     checker.paths(&["roots"], &mut config.roots)?;
     if let Some(file) = &mut config.ledger.password_file {
         checker.path(&["ledger", "password_file"], file)?;
+    }
+    for (key, file) in [("file", &mut config.policy.file), ("users", &mut config.policy.users)] {
+        if let Some(file) = file {
+            checker.path(&["policy", key], file)?;
+        }
+    }
+    for (name, server) in &config.mcp {
+        checker.mcp_server(name, server)?;
     }
     for (index, entry) in config.service.cwd_map.iter_mut().enumerate() {
         let index = index.to_string();
@@ -78,6 +87,26 @@ impl Checker<'_> {
         Err(self.origins.refuse(&["journal", "cap"], what, "write \"64MiB\" or more, or remove the line"))
     }
 
+    fn mcp_server(&self, name: &str, server: &McpServer) -> Result<(), ConfigError> {
+        let (what, remedy) = if !good_name(name) {
+            (
+                format!("{} cannot be the name of an MCP server", quoted(name)),
+                "use a-z, 0-9, _ and -".to_owned(),
+            )
+        } else if server.command.is_empty() == server.url.is_empty() {
+            (
+                format!("MCP server `{name}` needs a command or a url, and not both"),
+                "give one of them".to_owned(),
+            )
+        } else if !["http", "sse"].contains(&server.transport.as_str()) {
+            let what = format!("MCP servers are not spoken to by {}", quoted(&server.transport));
+            (what, "write \"http\" or \"sse\"".to_owned())
+        } else {
+            return Ok(());
+        };
+        Err(self.origins.refuse_table(&["mcp", name], what, remedy))
+    }
+
     fn agent(&self, name: &str, agent: &mut Agent) -> Result<(), ConfigError> {
         let at = |key| ["agents", name, key];
         if !good_name(name) {
@@ -106,6 +135,15 @@ impl Checker<'_> {
             ));
         }
         self.texts(name, agent)?;
+        if !["auto", "none"].contains(&agent.profile.as_str()) && Profile::by_name(&agent.profile).is_none() {
+            let known: Vec<_> = ["auto", "none"].into_iter().chain(Profile::names()).collect();
+            let what = format!("there is no profile {}", quoted(&agent.profile));
+            return Err(self.origins.refuse(
+                &at("profile"),
+                what,
+                format!("write one of: {}", known.join(", ")),
+            ));
+        }
         if let Some(cwd) = &mut agent.cwd {
             self.path(&at("cwd"), cwd)?;
         }

@@ -120,7 +120,7 @@ fn the_example_shows_every_key_and_the_true_defaults() {
         text.push('\n');
         count += 1;
     }
-    assert_eq!(count, 16);
+    assert_eq!(count, 17);
     let stated = Fixture::new().text(&text).unwrap();
     assert_eq!(format!("{:?}", stated.agents["example"]), format!("{:?}", bare.agents["example"]));
     assert!(shown.contains("EXAMPLE_REGION"));

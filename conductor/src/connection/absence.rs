@@ -11,6 +11,7 @@ impl Connection {
     /// some agents are not wanted without anybody watching.
     pub(super) fn away(&mut self) {
         self.recorder.note(note::DETACHED, &json!({}));
+        self.presence.send_replace(false);
         for seat in self.seats.values().filter(|seat| seat.cancels) {
             seat.at.handle().away();
         }
@@ -19,6 +20,7 @@ impl Connection {
     /// The editor is back, and has missed nothing.
     pub(super) fn resumed(&mut self) {
         self.recorder.note(note::REATTACHED, &json!({}));
+        self.presence.send_replace(true);
         if !self.initialized.is_some_and(|able| able.notices) {
             return;
         }

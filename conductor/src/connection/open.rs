@@ -119,8 +119,7 @@ impl Connection {
             let text = "this session has all the editors it can take, or is too busy; try again later";
             return self.refuse(frame, Refusal::new(code::LIMIT, text));
         };
-        let capabilities = self.initialized.unwrap_or_default();
-        let link = EditorLink { slot, out: self.out.clone(), capabilities, events: self.events.clone() };
+        let link = self.link(slot);
         let replays = frame.peek().method == Method::SessionLoad;
         let ended = CancellationToken::new();
         let here = ended.clone().drop_guard();
@@ -153,6 +152,16 @@ impl Connection {
                 () = left.cancelled() => {}
             }
         });
+    }
+
+    fn link(&self, slot: u32) -> EditorLink {
+        EditorLink {
+            slot,
+            out: self.out.clone(),
+            capabilities: self.initialized.unwrap_or_default(),
+            events: self.events.clone(),
+            presence: self.presence.subscribe(),
+        }
     }
 
     /// A number for one more session.
@@ -218,6 +227,17 @@ impl Connection {
                 return self.refuse(frame, refusal);
             }
         };
+        let roots = session_roots(frame, &cwd);
+        let rules = self.rules(&config, &agent, &owner, &cwd, roots);
+        let asks_first = match self.judge_opening(&config, frame, &rules) {
+            Ok(asks_first) => asks_first,
+            Err(refusal) => {
+                if !matches!(opening, Opening::New) {
+                    self.hub.router.parked(id, None, leaving);
+                }
+                return self.refuse(frame, refusal);
+            }
+        };
         let settings = config.agents.get(&*agent);
         let park_after = settings.map(|agent| agent.park_after).unwrap_or_default();
         let shares_process = settings.is_some_and(|agent| agent.sessions_per_process > 1);
@@ -251,10 +271,12 @@ impl Connection {
             cancels_stalled,
             handover_bytes: usize::try_from(config.service.handover_bytes).unwrap_or(usize::MAX),
             shares_process,
+            rules,
+            asks_first,
+            injected: injected(&config),
             leaving,
         };
-        let link =
-            EditorLink { slot, out: self.out.clone(), capabilities: able, events: self.events.clone() };
+        let link = self.link(slot);
         let lead = session::start(
             open,
             link,
@@ -293,6 +315,21 @@ impl Connection {
         let cwd = hint.or_else(|| roots.first().cloned()).unwrap_or_else(|| "/".into());
         key(&config, agent, &cwd, able)
     }
+}
+
+/// The directories of a session, resolved; those that cannot be used are none.
+fn session_roots(frame: &Frame, cwd: &Path) -> Vec<PathBuf> {
+    let params = frame.decode::<OpenParams<'_>>(frame.peek().params);
+    let more = params.map(|params| params.additional_directories).unwrap_or_default();
+    let more = strings(&more).unwrap_or_default().into_iter().take(MOST_DIRECTORIES);
+    let more = more.filter_map(|path| Path::new(path).canonicalize().ok());
+    std::iter::once(cwd.to_path_buf()).chain(more).collect()
+}
+
+/// The MCP servers that every session gets.
+fn injected(config: &Config) -> Vec<Value> {
+    let injected = config.mcp.iter().filter(|(_, server)| server.inject);
+    injected.map(|(name, server)| server.to_acp(name)).collect()
 }
 
 fn too_many_sessions() -> Refusal {

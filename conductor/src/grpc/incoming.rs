@@ -39,12 +39,15 @@ pub(super) fn incoming(listener: TcpListener, most: usize) -> impl Stream<Item =
         let permit = permits.clone().acquire_owned().await.ok()?;
         loop {
             match listener.accept().await {
-                Ok((stream, _)) => {
+                Ok((stream, peer)) => {
                     // Frames are small and must not wait for company.
                     stream.set_nodelay(true).ok();
                     let accepted = Accepted {
                         stream,
-                        admission: Admission::default(),
+                        admission: Admission {
+                            is_granted: Arc::default(),
+                            is_remote: !peer.ip().to_canonical().is_loopback(),
+                        },
                         until: Some(Box::pin(sleep(ADMISSION_TIMEOUT))),
                         _permit: permit,
                     };
@@ -59,15 +62,23 @@ pub(super) fn incoming(listener: TcpListener, most: usize) -> impl Stream<Item =
     })
 }
 
-/// Whether a call with a valid token has come over a connection; it stands
-/// beside every call.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Admission(Arc<AtomicBool>);
+/// Whether a call with a valid token has come over a connection, and where that
+/// comes from; it stands beside every call.
+#[derive(Debug, Clone)]
+pub(super) struct Admission {
+    is_granted: Arc<AtomicBool>,
+    is_remote: bool,
+}
 
 impl Admission {
     /// Such a call has come.
     pub(super) fn grant(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.is_granted.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a call comes from another machine. One that does not say counts as such.
+    pub(super) fn is_remote(extensions: &tonic::Extensions) -> bool {
+        extensions.get::<Self>().is_none_or(|admission| admission.is_remote)
     }
 }
 
@@ -98,7 +109,7 @@ impl AsyncRead for Accepted {
             && until.as_mut().poll(cx).is_ready()
         {
             self.until = None;
-            if !self.admission.0.load(Ordering::Relaxed) {
+            if !self.admission.is_granted.load(Ordering::Relaxed) {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
         }

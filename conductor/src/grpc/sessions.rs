@@ -14,6 +14,7 @@ use self::{drive::Drive, feed::Sight};
 use super::{
     events::{block_json, config_options, modes},
     history::{Messages, caller, id, nothing},
+    incoming::Admission,
     tunnel::unknown_agent,
 };
 use crate::{
@@ -88,6 +89,7 @@ impl Sessions for SessionsService {
         request: Request<CreateSessionRequest>,
     ) -> Result<Response<CreateSessionResponse>, Status> {
         let caller = caller(&request)?;
+        let is_remote = Admission::is_remote(request.extensions());
         let request = request.into_inner();
         if let Some(unknown) = unknown_agent(&self.hub, &request.agent) {
             return Err(Status::not_found(unknown));
@@ -115,6 +117,7 @@ impl Sessions for SessionsService {
             cwd: Some(request.cwd.into()),
             wish: Wish { model: some(request.model), mode: some(request.mode) },
             lingers: true,
+            is_remote,
             ..Greeting::default()
         };
         let agent = some(request.agent).unwrap_or_else(|| self.hub.config.borrow().default.clone());

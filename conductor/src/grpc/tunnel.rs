@@ -13,7 +13,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use tracing::{Instrument as _, info, info_span};
 use uuid::Uuid;
 
-use super::breakage::Breakage;
+use super::{breakage::Breakage, incoming::Admission};
 use crate::{
     connection::{self, End, Greeting, Hub},
     frame::{self, MAX_FRAME},
@@ -55,6 +55,7 @@ impl Acp for Tunnel {
         let caller = request.extensions().get::<Caller>().cloned();
         let caller = caller.ok_or_else(|| Status::internal("a call without a caller"))?;
         let breakage = request.extensions().get::<Breakage>().cloned().unwrap_or_default();
+        let is_remote = Admission::is_remote(request.extensions());
         let (opened, opening) = oneshot::channel();
         let stream = NewStream {
             hub: self.hub.clone(),
@@ -62,6 +63,7 @@ impl Acp for Tunnel {
             caller,
             messages: request.into_inner(),
             breakage,
+            is_remote,
             opened,
         };
         // The stream opens at once, so that a client may say hello after that.
@@ -77,6 +79,7 @@ struct NewStream {
     caller: Caller,
     messages: Streaming<ConnectRequest>,
     breakage: Breakage,
+    is_remote: bool,
     opened: oneshot::Sender<Result<(Welcome, Attached), End>>,
 }
 
@@ -89,7 +92,7 @@ impl NewStream {
         if hello.connection_id.is_empty() {
             return self.begin(hello, false).await;
         }
-        let Self { hub, tethers, caller, messages, breakage, opened } = self;
+        let Self { hub, tethers, caller, messages, breakage, is_remote, opened } = self;
         let mut messages = Some(messages);
         let feed = || match messages.take() {
             Some(messages) => feed(messages, breakage.clone()),
@@ -103,7 +106,8 @@ impl NewStream {
                 opened.send(opening).unwrap_or(());
             }
             (None, Some(messages)) => {
-                Self { hub, tethers, caller, messages, breakage, opened }.begin(hello, true).await;
+                let again = Self { hub, tethers, caller, messages, breakage, is_remote, opened };
+                again.begin(hello, true).await;
             }
             (None, None) => {}
         }
@@ -125,7 +129,7 @@ impl NewStream {
 
     /// Serves a new connection, whatever streams will carry it.
     async fn begin(self, hello: Hello, again: bool) {
-        let Self { hub, tethers, caller, messages, breakage, opened } = self;
+        let Self { hub, tethers, caller, messages, breakage, is_remote, opened } = self;
         if let Some(unknown) = unknown_agent(&hub, &hello.agent) {
             return opened.send(Err(End::NoAgent(unknown))).unwrap_or(());
         }
@@ -144,7 +148,7 @@ impl NewStream {
             let feed = feed(messages, breakage);
             let tied = tethers.tie(id, &caller, feed, hello.resumable, patience, &hub.tasks).await;
             opened.send(Ok((welcome(&tied.attached, false), tied.attached))).ok();
-            let greeting = greeting(hello, client, again);
+            let greeting = Greeting { is_remote, ..greeting(hello, client, again) };
             let how = connection::serve(id, hub, caller, greeting, tied.inbound, tied.out).await;
             info!(?how, "editor disconnected");
             tied.end.send(how).ok();
@@ -185,6 +189,7 @@ fn greeting(hello: Hello, client: String, again: bool) -> Greeting {
         again,
         outlived: hello.resumable,
         lingers: false,
+        is_remote: true,
     }
 }
 

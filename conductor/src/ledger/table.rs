@@ -356,6 +356,13 @@ pub const TABLES: &[Table] = &[
             column("duration_us", Int, First),
             // Who answered; null if it was the conductor.
             column("decided_user", Text, First),
+            column("method", Text, First),
+            // allow, ask, deny
+            column("verdict", Text, First),
+            column("rules", Json, First),
+            column("policy_revision", Text, First),
+            column("sub_actions", Json, First),
+            column("judging_us", Int, First),
         ],
     },
 ];

@@ -77,6 +77,7 @@ impl Session {
         if let Some(mode) = told.get_mut("currentModeId").filter(|_| self.options["modes"].is_object()) {
             self.options["modes"]["currentModeId"] = mode.take();
         }
+        self.check_mode();
     }
 }
 

@@ -205,6 +205,9 @@ impl Session {
         if !params["mcpServers"].is_array() {
             params["mcpServers"] = json!([]);
         }
+        if let Some(all) = self.with_injected(&params["mcpServers"]) {
+            params["mcpServers"] = all;
+        }
         if let Some(params) = params.as_object_mut() {
             params.remove("sessionId");
         }
@@ -214,7 +217,7 @@ impl Session {
         let id = self.number(if self.is_open {
             Request::ours(Purpose::Rebind)
         } else {
-            Request { purpose: Purpose::Open, seat: LEAD, editor_id: request.copy(request.peek().id) }
+            Request { editor_id: request.copy(request.peek().id), ..Request::ours(Purpose::Open) }
         });
         self.say_agent(acp::call(Some(id.to_string()), way.method(), &params), Class::Effect);
         self.heard = Instant::now();

@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::time::Instant;
 use tracing::debug;
 
-use super::{Ask, Input, Purpose, Request, Session, Waiting};
+use super::{Ask, Input, Purpose, Request, Session, Waiting, flight::Held};
 use crate::{
     acp::{self, Refusal, code},
     agent::Exit,
@@ -138,6 +138,8 @@ impl Session {
         self.withdraw(|_| true);
         // Nobody is left who knows these terminals.
         self.host.stop();
+        self.judge.calls.forget();
+        self.watched.forget();
         self.to_agent.clear();
         self.terminals.clear();
         self.ended = !self.is_open;
@@ -154,6 +156,7 @@ impl Session {
     }
 
     pub(super) fn turn_ended(&mut self) {
+        self.judge.turn_ended();
         self.router.turn_ended(self.open.id, self.recorder.last_seq());
     }
 
@@ -169,7 +172,12 @@ impl Session {
     /// back from the editor.
     pub(super) fn answer_asks(&mut self, which: impl Fn(&Ask) -> bool) {
         for ask in self.withdraw(which) {
-            self.say_agent(unanswered(&ask.agent_id, ask.method), Class::Stop);
+            match ask.held {
+                Some(Held::Opening) => {
+                    self.refuse_opening(&Refusal::new(code::CANCELLED, "the MCP servers were not allowed"));
+                }
+                _ => self.say_agent(unanswered(&ask.agent_id, ask.method), Class::Stop),
+            }
         }
     }
 
@@ -178,7 +186,7 @@ impl Session {
         let mut taken = Vec::new();
         while let Some((number, _)) = self.asks.find(&which) {
             let Some(ask) = self.asks.complete(number) else { break };
-            if ask.frame.is_some() {
+            if ask.is_permission() {
                 self.decided(number, None);
             } else {
                 let params = json!({ "requestId": self.editor_id(number) });

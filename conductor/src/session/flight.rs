@@ -7,8 +7,12 @@ use bytes::Bytes;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::handle::LEAD;
-use crate::{agent::Process, frame::Method, pool::Lease};
+use super::{handle::LEAD, judging::Ruling};
+use crate::{
+    agent::Process,
+    frame::{Frame, Method},
+    pool::Lease,
+};
 
 /// A request of the editor (or our own) that the agent has not answered.
 #[derive(Debug)]
@@ -18,12 +22,14 @@ pub(super) struct Request {
     pub(super) seat: u32,
     /// The editor's id of it, raw; empty for our own.
     pub(super) editor_id: Bytes,
+    /// The mode that it sets.
+    pub(super) sets: Option<String>,
 }
 
 impl Request {
     /// One of our own.
     pub(super) fn ours(purpose: Purpose) -> Self {
-        Self { purpose, seat: LEAD, editor_id: Bytes::new() }
+        Self { purpose, seat: LEAD, editor_id: Bytes::new(), sets: None }
     }
 }
 
@@ -36,6 +42,8 @@ pub(super) enum Purpose {
     Rebind,
     /// Our own `session/set_config_option` or `session/set_mode`.
     Wish,
+    /// Our own request that a forbidden mode be left.
+    SetBack,
     /// Our own `session/close`.
     Close,
 }
@@ -50,16 +58,80 @@ pub(super) struct Ask {
     pub(super) withdrawn: Option<Instant>,
     /// A permission request as it came, for those who come later.
     pub(super) frame: Option<Bytes>,
-    /// The options of a permission request, and whether one allows something.
-    pub(super) options: Vec<(String, bool)>,
+    /// The answers that a permission request offers.
+    pub(super) options: Vec<Offer>,
     /// Seats whose editor has answered it with anything but an option.
     pub(super) declined: Vec<u32>,
+    /// What the policy has said to it.
+    pub(super) ruling: Option<Ruling>,
+    /// What waits for the answer to a question of our own.
+    pub(super) held: Option<Held>,
+    /// When it was asked.
+    pub(super) asked: Instant,
+}
+
+/// What waits until somebody has allowed it.
+#[derive(Debug)]
+pub(super) enum Held {
+    /// A request of the agent.
+    Request(Frame),
+    /// The opening of the session itself.
+    Opening,
+}
+
+/// An answer that a permission request offers.
+#[derive(Debug, Clone)]
+pub(super) struct Offer {
+    pub(super) id: String,
+    pub(super) kind: OfferKind,
+}
+
+/// What an answer means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OfferKind {
+    AllowOnce,
+    AllowAlways,
+    RejectOnce,
+    RejectAlways,
+    /// Something that is not in the protocol as we know it.
+    Other,
+}
+
+impl OfferKind {
+    pub(super) fn from_name(name: &str) -> Self {
+        match name {
+            "allow_once" => Self::AllowOnce,
+            "allow_always" => Self::AllowAlways,
+            "reject_once" => Self::RejectOnce,
+            "reject_always" => Self::RejectAlways,
+            _ => Self::Other,
+        }
+    }
 }
 
 impl Ask {
+    pub(super) fn new(agent_id: Bytes, method: Method) -> Self {
+        Self {
+            agent_id,
+            method,
+            withdrawn: None,
+            frame: None,
+            options: Vec::new(),
+            declined: Vec::new(),
+            ruling: None,
+            held: None,
+            asked: Instant::now(),
+        }
+    }
+
+    /// Whether people are asked for permission.
+    pub(super) fn is_permission(&self) -> bool {
+        self.frame.is_some()
+    }
+
     /// Whether a permission request offers this option.
     pub(super) fn offers(&self, option: &str) -> bool {
-        self.options.iter().any(|(id, _)| id == option)
+        self.options.iter().any(|offer| offer.id == option)
     }
 }
 

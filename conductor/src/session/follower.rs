@@ -225,8 +225,12 @@ impl Following {
         let Ok(peek) = frame::peek(&frame.raw) else { return };
         let is_drivers = self.with.role == SeatRole::Driver;
         match (peek.kind, peek.method) {
-            (Kind::Request, Method::RequestPermission) if frame.origin == "agent" && is_drivers => {
-                let id = frame.outgoing_id.and_then(|id| WireId::parse(id.to_string().as_bytes()));
+            (Kind::Request, Method::RequestPermission) if frame.destination == "editor" && is_drivers => {
+                // A question of our own has its id already.
+                let id = match frame.origin.as_str() {
+                    "agent" => frame.outgoing_id.and_then(|id| WireId::parse(id.to_string().as_bytes())),
+                    _ => WireId::parse(peek.id.of(&frame.raw)),
+                };
                 if let Some(id) = id {
                     self.ask(id.number, &frame.raw, &peek);
                 }

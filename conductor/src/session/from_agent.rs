@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
-    Ask, EARLY_BYTES, MAX_IN_FLIGHT, Opening, Packet, Purpose, Request, Session, WITHDRAW_GRACE, Way,
+    Ask, EARLY_BYTES, MAX_IN_FLIGHT, Opening, Packet, Purpose, Recorded, Request, Session, WITHDRAW_GRACE,
+    Way,
     adapt::{put_update, takes, withheld},
     ending::unanswered,
     past::HISTORY,
@@ -15,6 +16,7 @@ use crate::{
     frame::{self, Frame, Kind, Method, Peek, Run, Span, splice},
     journal::Class,
     pending::WireId,
+    record::Destination,
 };
 
 impl Session {
@@ -46,6 +48,7 @@ impl Session {
             self.agent_says(&run.frame(index));
         }
         self.emit(&mut out, &mut count);
+        self.tell_findings();
     }
 
     fn emit(&mut self, out: &mut BytesMut, count: &mut u32) {
@@ -65,9 +68,14 @@ impl Session {
     /// Whether an update is for this editor; also takes note of titles.
     fn passes(&mut self, bytes: &[u8], peek: &Peek) -> bool {
         match peek.update.of(bytes) {
-            b"\"agent_message_chunk\"" | b"\"agent_thought_chunk\"" | b"\"tool_call_update\""
+            b"\"agent_message_chunk\"" | b"\"agent_thought_chunk\""
                 if self.way.is_none() && !self.is_replaying =>
             {
+                true
+            }
+            b"\"tool_call\"" | b"\"tool_call_update\"" if self.way.is_none() && !self.is_replaying => {
+                self.judge.calls.hear(peek.params.of(bytes));
+                self.watch_call(peek.params.of(bytes));
                 true
             }
             b"\"session_info_update\"" => {
@@ -169,10 +177,14 @@ impl Session {
                 self.next_turn();
             }
             Purpose::Relay => {
+                if peek.kind == Kind::Result {
+                    self.mode_set(&request);
+                }
                 self.take_options(frame.decode(peek.outcome));
                 self.pass_answer(&request, frame, Class::Stream, Default::default());
             }
             Purpose::Wish => self.wish_granted(frame),
+            Purpose::SetBack => self.was_set_back(frame, &request),
             Purpose::Close => {}
         }
     }
@@ -192,7 +204,14 @@ impl Session {
             binding.name = frame.copy(peek.session);
         }
         self.take_options(frame.decode(peek.outcome));
-        match self.wishes(frame) {
+        let wishes = match self.wish_denied() {
+            Some(refusal) => Err(refusal),
+            None => self.wishes(frame),
+        };
+        if self.ended {
+            return;
+        }
+        match wishes {
             Ok(calls) => {
                 self.take_note_of_way(Way::New);
                 self.way = None;
@@ -271,14 +290,38 @@ impl Session {
     }
 
     fn agent_asks(&mut self, frame: &Frame) {
+        let refused = match self.host.serves(frame.peek().method) {
+            true => self.host_refusal(frame),
+            false => self.refusal(frame),
+        };
+        if let Some(refusal) = refused {
+            return self.say_agent(refusal, Class::Stop);
+        }
+        if self.judge_agent(frame) {
+            self.go_on(frame, false);
+        }
+    }
+
+    /// What was asked about has been allowed.
+    pub(super) fn go_on_late(&mut self, frame: &Frame) {
+        // The editor may have left meanwhile, or run out of room.
+        let refused = match self.host.serves(frame.peek().method) {
+            true => self.host_refusal(frame),
+            false => self.refusal(frame),
+        };
+        match refused {
+            Some(refusal) => self.say_agent(refusal, Class::Stop),
+            None => self.go_on(frame, true),
+        }
+    }
+
+    /// Has a request of the agent done, by this host or by the editor.
+    fn go_on(&mut self, frame: &Frame, is_late: bool) {
         let peek = frame.peek();
         if self.host.serves(peek.method) {
             return self.host_asks(frame);
         }
         let agent_id = frame.copy(peek.id);
-        if let Some(refusal) = self.refusal(frame) {
-            return self.say_agent(refusal, Class::Stop);
-        }
         // An elicitation may name the editor's request it belongs to, by our
         // id of it; the editor knows it by its own.
         let scope = match (peek.method, WireId::parse(frame.get(peek.request_id))) {
@@ -293,21 +336,25 @@ impl Session {
             let params: Value = frame.decode(peek.params).unwrap_or_default();
             self.terminals.remove(params["terminalId"].as_str().unwrap_or_default());
         }
-        let (kept, options) = match peek.method {
-            Method::RequestPermission => (Some(Bytes::copy_from_slice(frame.bytes())), options(frame)),
-            _ => (None, Vec::new()),
-        };
-        let method = peek.method;
-        let declined = Vec::new();
-        let number =
-            self.asks.register(Ask { agent_id, method, withdrawn: None, frame: kept, options, declined });
-        self.outgoing.push((self.index, self.editor_id(number)));
+        let number = self.asks.register(Ask::new(agent_id, peek.method));
         let id = self.editor_id(number).to_string();
+        if is_late {
+            // It was recorded when it came; now it goes on in our words.
+            let line = self.renamed(frame, (peek.id, id.as_bytes()), (Span::default(), &[]));
+            self.entries.push(Recorded::Said(Destination::Editor, line));
+        } else {
+            self.outgoing.push((self.index, self.editor_id(number)));
+        }
         let (span, with) = match &scope {
             Some(editor_id) => (peek.request_id, editor_id.clone()),
             None => (Span::default(), Bytes::new()),
         };
         self.pass(frame, peek.id, id.as_bytes(), span, &with);
+    }
+
+    /// Copies a request to the editor under an id of ours.
+    pub(super) fn pass_with_id(&mut self, frame: &Frame, id: u64) {
+        self.pass(frame, frame.peek().id, id.to_string().as_bytes(), Span::default(), &[]);
     }
 
     /// The answer to a request that cannot go to the editor.
@@ -324,7 +371,7 @@ impl Session {
             return Some(Refusal::new(code::LIMIT, text).frame(id));
         }
         // Only the lead can do more than answer a permission request.
-        if !self.seats.is_led && (peek.method != Method::RequestPermission || self.has_nobody()) {
+        if !self.seats.is_led && peek.method != Method::RequestPermission {
             return Some(unanswered(id, peek.method));
         }
         let able = match peek.method {
@@ -377,7 +424,11 @@ impl Session {
         if self.host_withdraws(id) {
             return;
         }
-        let Some((number, _)) = self.asks.find(|ask| ask.agent_id == id) else { return };
+        let Some((number, ask)) = self.asks.find(|ask| ask.agent_id == id) else { return };
+        if ask.held.is_some() {
+            // Nobody has begun with it, so there is nothing to wait for.
+            return self.answer_asks(|ask| ask.agent_id == id);
+        }
         if let Some(ask) = self.asks.get_mut(number) {
             ask.withdrawn.get_or_insert(Instant::now() + WITHDRAW_GRACE);
         }
@@ -391,15 +442,4 @@ impl Session {
             binding.process().violation(what);
         }
     }
-}
-
-/// The options of a permission request, and whether each allows something.
-fn options(frame: &Frame) -> Vec<(String, bool)> {
-    let params: Value = frame.decode(frame.peek().params).unwrap_or_default();
-    let options = params["options"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let option = |option: &Value| {
-        let rejects = matches!(option["kind"].as_str(), Some("reject_once" | "reject_always"));
-        Some((option["optionId"].as_str()?.to_string(), !rejects))
-    };
-    options.iter().filter_map(option).collect()
 }

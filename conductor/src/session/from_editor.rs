@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::{
     Ask, Asked, MAX_IN_FLIGHT, MAX_QUEUED_PROMPTS, Purpose, Recorded, Request, Session, Turn,
     handle::{LEAD, Told},
+    judging::selected,
     past::with_text_first,
 };
 use crate::{
@@ -65,6 +66,9 @@ impl Session {
         {
             return self.answer(seat, refusal.frame(id));
         }
+        if let Some(refusal) = self.setting_denied(frame) {
+            return self.answer(seat, refusal.frame(id));
+        }
         match peek.method {
             Method::SessionPrompt if self.turn.is_some() => {
                 if self.queued.len() >= MAX_QUEUED_PROMPTS {
@@ -117,8 +121,12 @@ impl Session {
     /// and is recorded only now.
     fn forward(&mut self, seat: u32, frame: &Frame, purpose: Option<Purpose>, late: bool) {
         let peek = frame.peek();
-        let id =
-            purpose.map(|purpose| self.number(Request { purpose, seat, editor_id: frame.copy(peek.id) }));
+        let sets = (peek.method == Method::SessionSetMode)
+            .then(|| frame.decode::<serde_json::Value>(peek.params))
+            .flatten()
+            .and_then(|params| params["modeId"].as_str().map(str::to_string));
+        let request = purpose.map(|purpose| Request { purpose, seat, editor_id: frame.copy(peek.id), sets });
+        let id = request.map(|request| self.number(request));
         if let (Some(id), Some(Purpose::Prompt)) = (id, purpose) {
             let after = self.recorder.last_seq();
             self.seats.tell(seat, Told::Own { after, outgoing: id.value() });
@@ -159,7 +167,7 @@ impl Session {
         let Some(number) = WireId::parse(frame.get(frame.peek().id)).map(|id| id.number) else { return };
         // An answer to something that was decided or withdrawn meanwhile.
         let Some(ask) = self.asks.get_mut(number) else { return };
-        let is_permission = ask.frame.is_some();
+        let is_permission = ask.is_permission();
         // Where several are asked, one that does not choose leaves it to the
         // others. Anything but a permission is for the lead alone.
         let counts = match is_permission {
@@ -181,16 +189,28 @@ impl Session {
     pub(super) fn take_answer(&mut self, number: u32, frame: &Frame) {
         let peek = frame.peek();
         let Some(ask) = self.asks.complete(number) else { return };
+        if ask.is_permission() {
+            return self.settle_permission(ask, frame);
+        }
         self.heard = Instant::now();
-        let class = ask.weight(frame);
         let Ask { agent_id, method, .. } = ask;
         if method == Method::TerminalCreate && peek.kind == Kind::Result {
             let result: serde_json::Value = frame.decode(peek.outcome).unwrap_or_default();
             self.terminals.extend(result["terminalId"].as_str().map(str::to_string));
         }
+        self.relay_reply(&agent_id, frame, Class::Stream);
+    }
+
+    /// Passes the answer to a permission request on as it is. To allow something is
+    /// an effect, to refuse it stops something.
+    pub(super) fn relay_permission(&mut self, agent_id: &[u8], frame: &Frame, allows: bool) {
+        self.relay_reply(agent_id, frame, if allows { Class::Effect } else { Class::Stop });
+    }
+
+    fn relay_reply(&mut self, agent_id: &[u8], frame: &Frame, class: Class) {
         let session = self.agent_name();
         let mut out = BytesMut::new();
-        splice(&mut out, frame.bytes(), [(peek.id, &agent_id), (self.our_name_in(frame), &session)]);
+        splice(&mut out, frame.bytes(), [(frame.peek().id, agent_id), (self.our_name_in(frame), &session)]);
         self.relay_agent(out.freeze(), class);
     }
 
@@ -222,7 +242,7 @@ impl Session {
             self.say_agent(acp::result(&agent_id, acp::CANCELLED_PERMISSION), Class::Stop);
         }
         // Some agents never end the turn while one of these is open.
-        self.answer_asks(|ask| matches!(ask.method, Method::RequestPermission | Method::ElicitationCreate));
+        self.answer_asks(|ask| ask.is_permission() || ask.method == Method::ElicitationCreate);
     }
 
     /// `$/cancel_request`: one request of the editor, named by its own id.
@@ -326,13 +346,6 @@ impl Session {
     }
 }
 
-/// The option that an answer to a permission request names.
-fn selected(answer: &Frame) -> Option<String> {
-    let result: serde_json::Value = answer.decode(answer.peek().outcome)?;
-    let outcome = &result["outcome"];
-    (outcome["outcome"] == "selected").then(|| outcome["optionId"].as_str().unwrap_or_default().to_string())
-}
-
 /// Takes out what fits; the order stays.
 pub(super) fn take_from(all: &mut VecDeque<Asked>, fits: impl Fn(&Asked) -> bool) -> VecDeque<Asked> {
     let (taken, rest) = std::mem::take(all).into_iter().partition(fits);
@@ -341,19 +354,6 @@ pub(super) fn take_from(all: &mut VecDeque<Asked>, fits: impl Fn(&Asked) -> bool
 }
 
 impl Ask {
-    /// What the editor's answer weighs: to allow something is an effect, to
-    /// refuse it stops something.
-    fn weight(&self, answer: &Frame) -> Class {
-        if self.method != Method::RequestPermission {
-            return Class::Stream;
-        }
-        match selected(answer) {
-            Some(chosen) if self.options.iter().any(|(id, allows)| *id == chosen && !allows) => Class::Stop,
-            Some(_) => Class::Effect,
-            None => Class::Stop,
-        }
-    }
-
     /// The offered option that an answer chooses.
     fn chosen(&self, answer: &Frame) -> Option<String> {
         selected(answer).filter(|chosen| self.offers(chosen))

@@ -149,20 +149,27 @@ impl Host {
 }
 
 impl Session {
+    /// The answer to a request that this host cannot take.
+    pub(super) fn host_refusal(&self, frame: &Frame) -> Option<Bytes> {
+        let id = frame.get(frame.peek().id);
+        if self.host.has(id) || self.asks.iter().any(|ask| ask.agent_id == id) {
+            let text = format!("a request with the id {} is already in flight", frame::escape(id, 100));
+            return Some(Refusal::new(code::INVALID_REQUEST, text).frame(id));
+        }
+        // Questions about requests count, too: they are requests that wait.
+        if self.host.jobs.len() + self.asks.len() >= MOST_JOBS {
+            let text = format!("{MOST_JOBS} requests of this session are in flight already");
+            return Some(Refusal::new(code::LIMIT, text).frame(id));
+        }
+        None
+    }
+
     /// A request for this host.
     pub(super) fn host_asks(&mut self, frame: &Frame) {
         let id = frame.get(frame.peek().id);
-        let begun = if self.host.has(id) || self.asks.iter().any(|ask| ask.agent_id == id) {
-            let text = format!("a request with the id {} is already in flight", frame::escape(id, 100));
-            Err(Refusal::new(code::INVALID_REQUEST, text))
-        } else if self.host.jobs.len() >= MOST_JOBS {
-            let text = format!("{MOST_JOBS} requests of this session are in flight already");
-            Err(Refusal::new(code::LIMIT, text))
-        } else {
-            match (&mut self.host.workspace, &self.binding) {
-                (Some(workspace), Some(binding)) => workspace.job(frame, &binding.process().shared_env),
-                _ => Err(Refusal::new(code::INTERNAL, "this session has no workspace")),
-            }
+        let begun = match (&mut self.host.workspace, &self.binding) {
+            (Some(workspace), Some(binding)) => workspace.job(frame, &binding.process().shared_env),
+            _ => Err(Refusal::new(code::INTERNAL, "this session has no workspace")),
         };
         match begun {
             Ok(job) => {

@@ -5,7 +5,7 @@
 use std::{path::Path, time::SystemTime};
 
 use bytes::{Bytes, BytesMut};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Binding, Input, LEAD, Opening, Purpose, Request, Session, SessionEvent, Way};
 use crate::{
@@ -24,20 +24,40 @@ impl Session {
         let peek = request.peek();
         // Null means none; agents differ in whether they take it.
         let mcp = request.get(peek.mcp_servers);
-        let servers = if mcp == b"null" { peek.mcp_servers } else { Default::default() };
+        let (servers, with) = match self.with_injected(&request.decode(peek.mcp_servers).unwrap_or_default())
+        {
+            Some(all) => (peek.mcp_servers, all.to_string()),
+            None if mcp == b"null" => (peek.mcp_servers, "[]".to_string()),
+            None => (Default::default(), String::new()),
+        };
         let name = binding.name.clone();
         let editor_id = request.copy(peek.id);
-        let id = self.number(Request { purpose: Purpose::Open, seat: LEAD, editor_id });
+        let id = self.number(Request { editor_id, ..Request::ours(Purpose::Open) });
         self.outgoing.push((0, id.value()));
         let mut out = BytesMut::new();
         splice(
             &mut out,
             request.bytes(),
-            [(peek.id, id.to_string().as_bytes()), (peek.session, &name), (servers, b"[]")],
+            [(peek.id, id.to_string().as_bytes()), (peek.session, &name), (servers, with.as_bytes())],
         );
         self.relay_agent(out.freeze(), Class::Effect);
         self.is_asked = true;
         self.commit(Input::Frame(LEAD, &request));
+    }
+
+    /// The MCP servers of a request and those that every session gets, as far as the
+    /// agent can use them; `None` if there are no more.
+    pub(super) fn with_injected(&self, servers: &Value) -> Option<Value> {
+        let able = &self.binding.as_ref()?.process().hello.result["agentCapabilities"]["mcpCapabilities"];
+        let mut all = servers.as_array().cloned().unwrap_or_default();
+        let brought = all.len();
+        for server in &self.open.injected {
+            let is_usable = server["type"].as_str().is_none_or(|transport| able[transport] == true);
+            if is_usable && !all.iter().any(|other| other["name"] == server["name"]) {
+                all.push(server.clone());
+            }
+        }
+        (all.len() > brought).then_some(Value::Array(all))
     }
 
     /// Answers the opening request, which nobody else has answered.

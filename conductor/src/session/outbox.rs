@@ -22,7 +22,7 @@ use crate::{
     journal::{Class, Ticket},
     pending::WireId,
     queue,
-    record::{Destination, Origin},
+    record::{Destination, Origin, note},
 };
 
 /// What has been handled.
@@ -42,6 +42,19 @@ pub(super) enum Entry {
     Said(Destination, Bytes),
     /// An editor's frame that waited, and from which seat it came.
     Late(u32, Frame, Option<u64>),
+    /// A note of ours, in its place among the rest.
+    Note(&'static str, Value),
+    /// What the policy has said to a frame.
+    Judged(About, Value),
+}
+
+/// Which frame a ruling is about.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum About {
+    /// The one in hand, by its place in its run.
+    Input(u32),
+    /// The one that was recorded last.
+    Last,
 }
 
 /// Whom something is for.
@@ -147,6 +160,7 @@ impl Session {
     /// Ends the handling of something: it is written down, then what follows
     /// from it goes out.
     pub(super) fn commit(&mut self, input: Input<'_>) {
+        let first = self.recorder.last_seq() + 1;
         match input {
             Input::Run(run) => {
                 self.recorder.run(Origin::Agent, Destination::Editor, &self.outgoing, run);
@@ -163,6 +177,15 @@ impl Session {
             match entry {
                 Entry::Said(to, line) => self.recorder.frame(Origin::Conductor, to, None, &line),
                 Entry::Late(seat, frame, id) => self.record_editor(seat, &frame, id),
+                Entry::Note(method, params) => self.recorder.note(method, &params),
+                Entry::Judged(about, mut params) => {
+                    params["seq"] = match about {
+                        About::Input(index) => first + u64::from(index),
+                        About::Last => self.recorder.last_seq(),
+                    }
+                    .into();
+                    self.recorder.note(note::JUDGED, &params);
+                }
             }
         }
         if self.seats.has_withdrawn() {
@@ -348,7 +371,7 @@ impl Session {
             }
             Purpose::Relay => self.answer(request.seat, refusal.frame(&request.editor_id)),
             Purpose::Rebind => self.not_bound(&refusal),
-            Purpose::Wish | Purpose::Close => warn!(why, "a request of ours was not sent"),
+            Purpose::Wish | Purpose::SetBack | Purpose::Close => warn!(why, "a request of ours was not sent"),
         }
     }
 

@@ -105,6 +105,11 @@ impl Seats {
         self.is_led.then_some(LEAD).into_iter().chain(others.map(|(seat, _)| *seat))
     }
 
+    /// Whether somebody can be asked; whether the lead is there is for others to know.
+    pub(super) fn is_attended(&self, is_lead_there: bool) -> bool {
+        self.drivers().any(|seat| seat != LEAD || is_lead_there)
+    }
+
     /// Tells one of them something, if it is there.
     pub(super) fn tell(&mut self, seat: u32, told: Told) {
         let Some(place) = self.others.get_mut(&seat) else { return };
@@ -258,7 +263,7 @@ impl Session {
             self.to_editor.clear();
             self.stalled_since = None;
             // Only the lead could have done these.
-            self.answer_asks(|ask| ask.method != Method::RequestPermission);
+            self.answer_asks(|ask| !ask.is_permission());
             self.link.events.send(SessionEvent::Ended(self.link.slot)).await.ok();
             // The connection ends once nobody can say anything to its editor.
             self.link.out = queue::queue(1, 1).0;
@@ -280,9 +285,9 @@ impl Session {
             }
         }
         // The others have said that they will not answer these. If nobody is
-        // left, only a session that waits for somebody keeps them.
+        // left, they wait for somebody to come.
         let drivers: Vec<u32> = self.seats.drivers().collect();
-        if !drivers.is_empty() || !self.open.lingers {
+        if !drivers.is_empty() {
             self.answer_asks(|ask| drivers.iter().all(|seat| ask.declined.contains(seat)));
         }
         if !self.seats.is_led && !self.seats.has_others() {
@@ -326,11 +331,6 @@ impl Session {
         let outlives = is_busy && self.open.outlives_editor || self.open.lingers;
         let is_wanted = self.seats.has_others() || outlives && !self.open.detached_ttl.is_zero();
         self.is_open && is_wanted && !self.open.ending.is_cancelled()
-    }
-
-    /// Whether nobody can be asked for a permission, and nobody will come.
-    pub(super) fn has_nobody(&self) -> bool {
-        !self.open.lingers && self.seats.drivers().next().is_none()
     }
 
     /// Who a seat belongs to, or did.

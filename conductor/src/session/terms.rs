@@ -3,13 +3,21 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use tokio::sync::mpsc;
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::Hosting;
 use crate::{
-    acp::EditorCapabilities, agent::Ended, cwd_map::CwdMap, frame::Frame, identity::Caller, pool::Key, queue,
+    acp::EditorCapabilities,
+    agent::Ended,
+    cwd_map::CwdMap,
+    frame::Frame,
+    identity::Caller,
+    policy::{Policy, Subject, Verdict},
+    pool::Key,
+    queue,
 };
 
 /// Frames on their way to an editor: complete lines.
@@ -32,6 +40,8 @@ pub struct EditorLink {
     pub capabilities: EditorCapabilities,
     /// Where the connection learns of this session's fate.
     pub events: mpsc::Sender<SessionEvent>,
+    /// Whether the editor is there, or has lost its stream.
+    pub presence: watch::Receiver<bool>,
 }
 
 /// What a connection must know of its sessions.
@@ -67,6 +77,30 @@ pub struct Wish {
     pub model: Option<String>,
     /// The mode.
     pub mode: Option<String>,
+}
+
+/// By which rules a session's agent is judged.
+#[derive(Debug)]
+pub struct Rules {
+    /// The team's rules as they are.
+    pub policy: watch::Receiver<Arc<Policy>>,
+    /// What the repository and the user add: where it stands, and the text.
+    pub narrowing: Vec<(String, String)>,
+    /// Whose session it is, and where.
+    pub subject: Subject,
+    /// The directories it may work in, resolved.
+    pub roots: Vec<PathBuf>,
+    /// How long a question waits while nobody is there.
+    pub ask_timeout: Duration,
+}
+
+impl Rules {
+    /// The team's rules, narrowed for this session.
+    pub fn narrow(&self, team: &Arc<Policy>) -> Arc<Policy> {
+        self.narrowing
+            .iter()
+            .fold(team.clone(), |policy, (origin, text)| policy.narrowed(origin, text).into())
+    }
 }
 
 /// Everything a session starts from.
@@ -121,6 +155,12 @@ pub struct Open {
     pub handover_bytes: usize,
     /// Its process may go on when it does not need it any more.
     pub shares_process: bool,
+    /// By which rules its agent is judged.
+    pub rules: Rules,
+    /// MCP servers that it gets besides those of its editor, as ACP has them.
+    pub injected: Vec<Value>,
+    /// What somebody has to allow before it opens: MCP servers that nobody knows.
+    pub asks_first: Option<(Verdict, String)>,
     /// The process that served it before, if that is still ending.
     pub leaving: Option<Ended>,
 }

@@ -16,6 +16,7 @@ use crate::{
     cli::{ChoiceArgs, EndpointArgs, Global},
     client::{Carry, Client, Unreachable},
     config::{Config, Loaded},
+    policy::Policy,
     state::{StateDir, StateError},
 };
 
@@ -37,8 +38,24 @@ pub(super) fn config(explicit: Option<&Path>) -> (Option<Config>, Vec<Check>) {
         None => Check::new("config", "file", Verdict::Fine, "none, so the built-in defaults are used"),
     };
     let listen = Check::new("config", "listen", Verdict::Fine, config.service.listen.to_string());
-    let checks = vec![found.data(json!({ "path": file })), roots(&config.roots), listen];
+    let rules = policy(config.policy.file.as_deref());
+    let checks = vec![found.data(json!({ "path": file })), roots(&config.roots), listen, rules];
     (Some(config), checks)
+}
+
+/// The rules that `serve` would use.
+fn policy(file: Option<&Path>) -> Check {
+    let shown = file.map_or_else(|| "the built-in rules".to_string(), |file| file.display().to_string());
+    match Policy::load(file) {
+        Ok(policy) => {
+            let (count, revision) = (policy.rule_count(), policy.revision());
+            let detail = format!("{shown}: {count} rules, revision {revision}");
+            let check = Check::new("config", "policy", Verdict::Fine, detail);
+            check.data(json!({ "path": file, "rules": count, "revision": revision }))
+        }
+        Err(refused) => Check::new("config", "policy", Verdict::Broken, refused.to_string())
+            .remedy("`conductor policy check FILE` shows all that is wrong with it"),
+    }
 }
 
 fn roots(roots: &[PathBuf]) -> Check {

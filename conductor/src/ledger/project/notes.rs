@@ -4,13 +4,13 @@ use uuid::Uuid;
 
 use super::{
     LINE, NAME, PATH, Step, TEXT,
-    json::{cut, dig, elements, int, pick, short, text},
+    json::{column, cut, dig, elements, int, pick, short, text},
     tools::join,
     waiting::Waiting,
 };
 use crate::{
     frame::{Kind, Method},
-    ledger::table::{BINDINGS, CONNECTIONS, Fact, PROCESSES, Value},
+    ledger::table::{BINDINGS, CONNECTIONS, DECISIONS, Fact, PROCESSES, Value},
     record::{Origin, note},
 };
 
@@ -39,6 +39,7 @@ impl Step<'_> {
                 self.state.next = std::mem::take(&mut self.told);
                 self.state.next.by = short(pick(params, ["user"])[0], NAME);
             }
+            note::JUDGED => self.judged(params),
             note::DECLINED => {
                 self.state.next = std::mem::take(&mut self.told);
                 self.state.next.is_declined = true;
@@ -79,6 +80,34 @@ impl Step<'_> {
 
     fn process_row(&self) -> Fact {
         Fact::new(PROCESSES, [self.id().into()])
+    }
+
+    /// What the policy said to a request. Where that asks for a permission, its answer
+    /// tells what was decided; all else is decided by the verdict.
+    fn judged(&mut self, params: &str) {
+        let [seq, method, verdict, rule, reason] =
+            pick(params, ["seq", "method", "decision", "rule", "reason"]);
+        let [rules, revision, actions, took] = pick(params, ["rules", "revision", "subActions", "tookUs"]);
+        let Some(seq) = seq.and_then(int) else { return };
+        let (method, verdict) = (short(method, NAME), short(verdict, NAME));
+        let mut fact = self.row(DECISIONS, [self.id().into(), seq.into()]);
+        if method.as_deref() != Some("session/request_permission") {
+            fact.put("decision", if verdict.as_deref() == Some("deny") { "reject" } else { "allow" });
+            // What the rules leave to people here, a person has asked for.
+            let by = if verdict.as_deref() == Some("ask") { Origin::Editor } else { self.frame.origin };
+            fact.put("decided_by", by.name());
+            fact.put("asked_us", self.at());
+            fact.put("decided_us", self.at());
+        }
+        fact.put("method", method);
+        fact.put("verdict", verdict);
+        fact.put("rule", short(rule, NAME));
+        fact.put("reason", short(reason, LINE));
+        fact.put("rules", column(rules));
+        fact.put("policy_revision", short(revision, NAME));
+        fact.put("sub_actions", column(actions));
+        fact.put("judging_us", took.and_then(int));
+        self.facts.push(fact);
     }
 
     fn process_started(&mut self, params: &str) {

@@ -1,0 +1,69 @@
+//! How and where everything is written down.
+
+use std::{path::PathBuf, time::Duration};
+
+use serde::Deserialize;
+
+use super::{DatabaseUrl, duration, error, size};
+
+/// How frames are written down on this host.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Journal {
+    /// What effects wait for.
+    pub recording: Recording,
+    /// Most bytes that the ledger may be behind.
+    #[serde(with = "size")]
+    pub cap: u64,
+    /// How long what the ledger has stays on this host.
+    #[serde(with = "duration")]
+    pub keep: Duration,
+}
+
+/// What effects wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum Recording {
+    /// That they are synced to this host's disk.
+    Durable,
+    /// That the ledger has them.
+    Strict,
+    /// Nothing: what cannot be recorded passes, and a note says so.
+    BestEffort,
+}
+
+impl Recording {
+    /// Its name in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Durable => "durable",
+            Self::Strict => "strict",
+            Self::BestEffort => "best-effort",
+        }
+    }
+}
+
+impl TryFrom<String> for Recording {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match text.as_str() {
+            "durable" => Ok(Self::Durable),
+            "strict" => Ok(Self::Strict),
+            "best-effort" => Ok(Self::BestEffort),
+            _ => Err(error::not_one_of(&text, &["durable", "strict", "best-effort"])),
+        }
+    }
+}
+
+/// Where the queryable record is.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Ledger {
+    /// The database; empty for a SQLite file in the state directory.
+    pub url: DatabaseUrl,
+    /// The same database for a role that may change its schema.
+    pub owner_url: DatabaseUrl,
+    /// Where the password of `url` stands, read anew at every connection.
+    pub password_file: Option<PathBuf>,
+}

@@ -51,15 +51,18 @@ bench: ## Measure the conductor against the same agent spawned directly
 
 # One green run proves little about races: this kills the service, its agents and
 # its database hundreds of times under load, cuts connections at every byte and
-# flips every bit of their framing, then runs every test again and again, and stops
-# at the first failure.
+# flips every bit of their framing, holds the policy's reading of command lines
+# against real shells, then runs every test again and again, and stops at the first
+# failure.
 KILLS ?= 200
 RESTARTS ?= 50
+ORACLE ?= 50000
 ROUNDS ?= 10
 soak: build ## Kill everything KILLS times (default 200), run every test ROUNDS times (default 10)
 	CRASH_KILLS=$(KILLS) $(CARGO) test --package conductor-tests --test crash
 	RESTARTS=$(RESTARTS) $(CARGO) test --package conductor-tests --test restart
 	CUT_STEP=1 FLIP_STEP=1 $(CARGO) test --package conductor-tests --test faults_network --test faults_bits
+	ORACLE_RUNS=$(ORACLE) ORACLE_SEED=$$(date +%s) $(CARGO) test --package conductor-tests --test policy_oracle
 	@for round in $$(seq $(ROUNDS)); do \
 		echo "make soak: round $$round of $(ROUNDS)"; \
 		$(MAKE) --no-print-directory test || exit 1; \

@@ -33,6 +33,8 @@ STEPS = [
     ("stream", "prompt, streamed"),
     ("allow", "tool call, allowed"),
     ("deny", "tool call, rejected"),
+    ("rule_allow", "policy allows"),
+    ("rule_deny", "policy denies"),
     ("cancel", "cancel"),
     ("cancel_ask", "cancel while asked"),
     ("close", "close"),
@@ -150,6 +152,25 @@ class Trial(Lasting):
     def deny(self):
         # Whether the agent then goes on or ends the turn is its own affair.
         self.tool("reject_once")
+
+    def by_rule(self, line):
+        """Runs a command about which the policy decides alone."""
+        if not (self.agent.asks and self.agent.scripted):
+            raise Skip("its tool calls are fixed")
+        self.take_permissions()
+        answer = self.editor.prompt(self.session, f"do it [lab:run {line}]")
+        stop = answer()["stopReason"]
+        assert self.editor.permissions.empty(), "somebody was asked"
+        return stop
+
+    def rule_allow(self):
+        stop = self.by_rule(f"ls -la {self.service.work}")
+        assert stop == "end_turn", f"the turn ended with {stop}"
+
+    def rule_deny(self):
+        made = self.service.work / f"{self.name}-denied"
+        self.by_rule(f"sudo touch {made}")
+        assert not made.exists(), "the command ran all the same"
 
     def cancel(self):
         if not self.agent.slow:

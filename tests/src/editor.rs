@@ -75,6 +75,8 @@ struct Inbox {
     ended: bool,
     paused: bool,
     hook: Option<Hook>,
+    /// The conductor's own questions are left to the test.
+    decides: bool,
 }
 
 struct Shared {
@@ -138,6 +140,12 @@ impl Editor {
     /// Answers the agent's requests with what `hook` returns.
     pub fn answer_with(&self, hook: impl Fn(&Value) -> Option<Value> + Send + 'static) {
         self.inbox().hook = Some(Box::new(hook));
+    }
+
+    /// Leaves the conductor's own questions to the test. Otherwise they are answered with
+    /// yes, for tests that are about something else than the policy.
+    pub fn decides(&self) {
+        self.inbox().decides = true;
     }
 
     /// Stops or goes on reading what the command writes. At most one more line
@@ -414,6 +422,13 @@ impl Editor {
     }
 }
 
+/// Yes to a question of the conductor's own.
+fn consent(line: &Line) -> Option<Value> {
+    let call = line.json["params"]["toolCall"]["toolCallId"].as_str()?;
+    let asks = line.method() == "session/request_permission" && call.starts_with("conductor-");
+    asks.then(|| json!({ "outcome": { "outcome": "selected", "optionId": "allow" } }))
+}
+
 impl Drop for Editor {
     fn drop(&mut self) {
         self.pause(false);
@@ -447,8 +462,10 @@ impl Shared {
             let json = read_json(&raw);
             let line = Line { raw, json };
             let mut inbox = self.inbox.lock().unwrap();
-            let hook = inbox.hook.as_ref().filter(|_| line.is_request());
-            let answer = hook.and_then(|hook| Some((line.json["id"].clone(), hook(&line.json)?)));
+            let asked = Some(&line).filter(|line| line.is_request());
+            let hooked = asked.and_then(|line| inbox.hook.as_ref()?(&line.json));
+            let answer = hooked.or_else(|| asked.filter(|_| !inbox.decides).and_then(consent));
+            let answer = answer.map(|answer| (line.json["id"].clone(), answer));
             inbox.lines.push(line);
             drop(inbox);
             self.changed.notify_all();

@@ -87,8 +87,11 @@ pub fn service(script: &Value) -> Builder {
     for name in ["home", "work", "other", "ledger", "store"] {
         fs::create_dir_all(dir.join(name)).unwrap();
     }
+    // Most tests are about something else than the policy.
+    fs::write(dir.join("policy.toml"), "use = ['trusted']\n").unwrap();
     let config = json!({
         "default": "fake",
+        "policy": { "file": dir.join("policy.toml") },
         "roots": [dir.join("work"), dir.join("other")],
         "service": { "drain_timeout": "2s", "cancel_grace": "5s", "stall_timeout": "5s" },
         "agents": {},
@@ -135,6 +138,13 @@ impl Builder {
     #[must_use]
     pub fn set(mut self, path: &str, value: impl Into<Value>) -> Self {
         set(&mut self.config, path, value.into());
+        self
+    }
+
+    /// Has the service judge by these rules.
+    #[must_use]
+    pub fn rules(self, rules: &str) -> Self {
+        fs::write(self.dir.join("policy.toml"), rules).unwrap();
         self
     }
 

@@ -176,7 +176,8 @@ fn p23_requests_for_no_known_session_are_answered() {
 }
 
 fn lose_editor(ask: &Value) -> Value {
-    let service = plain();
+    let service =
+        service(&json!({})).set("agents.fake.workspace", "editor").set("policy.ask_timeout", "300ms").start();
     let (mut editor, session) = service.session();
     editor.prompt_do(&session, ask);
     let method = ask[0]["request"]["method"].as_str().unwrap().to_owned();
@@ -191,8 +192,8 @@ fn lose_editor(ask: &Value) -> Value {
 }
 
 #[test]
-fn p23_lost_editor_means_permission_cancelled() {
-    assert_eq!(lose_editor(&json!([permission()]))["result"]["outcome"]["outcome"], "cancelled");
+fn p23_lost_editor_means_permission_rejected() {
+    assert_eq!(lose_editor(&json!([permission()]))["result"]["outcome"]["optionId"], "no");
 }
 
 #[test]

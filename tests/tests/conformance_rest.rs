@@ -258,7 +258,7 @@ fn p43_secrets_that_editors_hand_over_are_not_logged() {
 
 #[test]
 fn p25_lost_editor_never_leaves_the_agent_blocked() {
-    let service = service(&json!({})).set("agents.fake.warm", 0).start();
+    let service = service(&json!({})).set("policy.ask_timeout", "300ms").start();
     let (mut editor, session) = service.session();
     editor.prompt_do(&session, &json!([permission()]));
     editor.next_request("session/request_permission");
@@ -266,6 +266,6 @@ fn p25_lost_editor_never_leaves_the_agent_blocked() {
     let answer = service.wait_received("fake", "the answer to its permission request", |line| {
         line.json().is_some_and(|message| message.get("method").is_none() && message["id"] == 0)
     });
-    assert_eq!(answer.json().unwrap()["result"]["outcome"]["outcome"], "cancelled");
+    assert_eq!(answer.json().unwrap()["result"]["outcome"]["optionId"], "no");
     assert!(poll_until(Duration::from_secs(10), || service.agents_alive().is_empty()));
 }

@@ -290,7 +290,7 @@ async fn an_older_schema_is_brought_up_to_date() {
         assert_eq!(bench.number("SELECT max(version) FROM _sqlx_migrations").await, 2);
         let mut sink = Sink::open(&bench.settings()).await.unwrap();
         sink.write(&[row(stream(StreamKind::Session), 1, b"x")], None).await.unwrap();
-        assert_eq!(bench.number("SELECT max(version) FROM _sqlx_migrations").await, 3);
+        assert_eq!(bench.number("SELECT max(version) FROM _sqlx_migrations").await, 4);
         let known = "SELECT count(*) FROM decision_log WHERE decided_user = 'ann' AND seq = 1";
         assert_eq!(bench.number(known).await, 1);
         assert_eq!(bench.number("SELECT count(decided_user) FROM decisions").await, 1);

@@ -123,7 +123,7 @@ fn what_is_cancelled_while_it_waits_for_the_disk_never_goes_out() {
     let prompt = two.prompt(&second, "never sent");
     two.notify("$/cancel_request", &json!({ "requestId": prompt }));
     assert_eq!(two.stop_reason(&prompt), "cancelled");
-    let mode = two.request("session/set_mode", &json!({ "sessionId": second, "modeId": "never" }));
+    let mode = two.request("session/set_mode", &json!({ "sessionId": second, "modeId": "another" }));
     two.notify("$/cancel_request", &json!({ "requestId": mode }));
     assert_eq!(two.error_of(&mode)["code"], -32800);
     let later = two.prompt(&second, "sent after the sync");

@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 use crate::service::{finish, run_alone};
 
 /// Every sub-command that people may use.
-const COMMANDS: [&str; 8] =
-    ["serve", "connect", "prompt", "agents", "demo-agent", "doctor", "completions", "man"];
+const COMMANDS: [&str; 9] =
+    ["serve", "connect", "prompt", "agents", "policy", "demo-agent", "doctor", "completions", "man"];
 
 fn print(args: &[&str]) -> String {
     let nowhere = tempfile::tempdir().unwrap();

@@ -90,10 +90,10 @@ fn the_session_works_where_it_is_told_and_as_it_is_told() {
     let said = service.run(&["prompt", "whoami"]).stdout;
     assert!(said.contains(&format!("- cwd: {}\n", here.display())), "{said}");
     std::fs::create_dir(here.join("inner")).unwrap();
-    let args = ["prompt", "--cwd", "inner", "--model", "demo-large", "--mode", "yolo", "whoami"];
+    let args = ["prompt", "--cwd", "inner", "--model", "demo-large", "--mode", "code", "whoami"];
     let said = service.run(&args).stdout;
     assert!(said.contains(&format!("- cwd: {}/inner\n", here.display())), "{said}");
-    assert!(said.contains("- model: demo-large\n- mode: yolo\n"), "{said}");
+    assert!(said.contains("- model: demo-large\n- mode: code\n"), "{said}");
 }
 
 #[test]

@@ -31,8 +31,8 @@ fn a_session_goes_on_where_it_was_and_without_its_history() {
     assert!(first.stdout.starts_with("- pid: "), "nothing of the history is shown: {first:?}");
     assert!(first.stdout.contains(&format!("- cwd: {}\n", inner.display())), "{first:?}");
     let second =
-        service.run(&["prompt", "--session", &session, "--model", "demo-large", "--mode", "yolo", "whoami"]);
-    assert!(second.stdout.contains("- model: demo-large\n- mode: yolo\n"), "{second:?}");
+        service.run(&["prompt", "--session", &session, "--model", "demo-large", "--mode", "code", "whoami"]);
+    assert!(second.stdout.contains("- model: demo-large\n- mode: code\n"), "{second:?}");
     assert_eq!(own_id(&first.stdout), own_id(&second.stdout));
     let unknown = service.run(&["prompt", "--session", &session, "--model", "nothing", "whoami"]);
     assert_eq!(unknown.code, Some(1));

@@ -46,7 +46,8 @@ fn the_dialogue_shows_what_is_asked_and_takes_the_choice() {
     read_until(&mut terminal, HINT);
     terminal.write_all(b"2\n").unwrap();
     let done = finish(child, "");
-    assert_eq!(done.stdout, "You chose \"yes-always\", which means allow_always.\n");
+    // The agent must ask again; that it need not ask people is for us to remember.
+    assert_eq!(done.stdout, "You chose \"yes\", which means allow_once.\n");
     assert_eq!(done.code, Some(0));
 }
 
@@ -158,7 +159,7 @@ fn watching_draws_over_what_was_drawn() {
 
 #[test]
 fn on_one_screen_a_note_begins_on_a_line_of_its_own() {
-    let call = r#"update '{"sessionUpdate":"tool_call","toolCallId":"1","title":"Look"}'"#;
+    let call = r#"update '{"sessionUpdate":"tool_call","toolCallId":"1","title":"Look","kind":"read"}'"#;
     let end = r#"update '{"sessionUpdate":"tool_call_update","toolCallId":"1","status":"completed"}'"#;
     let (service, _directory) =
         hostile::service(&format!("chunk Looking; {call}; {end}; chunk done; stop end_turn"));
@@ -170,7 +171,7 @@ fn on_one_screen_a_note_begins_on_a_line_of_its_own() {
     let shown = read_until(&mut terminal, "done\r\n").replace("\r\n", "\n");
     assert_eq!(
         without_times(&shown),
-        "Looking\n· Look (other): pending\n✓ Look (other): completed in …\n\ndone\n"
+        "Looking\n· Look (read): pending\n✓ Look (read): completed in …\n\ndone\n"
     );
     assert!(child.wait().unwrap().success());
 }

@@ -282,7 +282,7 @@ async fn a_turn_outlives_its_caller_and_its_agent_is_replaced() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_session_and_its_servers_survive_a_kill() {
-    let mut service = harness::service(&json!({})).start();
+    let mut service = harness::service(&json!({})).set("mcp.tools", json!({ "command": "true" })).start();
     let mut client = Typed::new(&service).await;
     let servers = json!([{ "name": "tools", "command": "true", "args": [], "env": [] }]);
     let request = CreateSessionRequest {

@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-use conductor_tests::harness::{Service, assert_says};
+use conductor_tests::harness::{Service, assert_says, service};
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use serde_json::{Value, json};
 
@@ -34,7 +34,9 @@ fn trapped(service: &Service) -> (std::path::PathBuf, std::path::PathBuf) {
 
 #[test]
 fn no_path_leads_out() {
-    let service = hosted();
+    // Whatever people allow: everything is asked, and the editor says yes to everything.
+    let rules = "[[rule]]\nid = 'ask'\neffect = 'ask'\nreason = 'always'\nanything = true";
+    let service = service(&json!({})).rules(rules).start();
     let mut editor = service.editor();
     let (app, evil) = trapped(&service);
     let session = editor.new_session(&app);

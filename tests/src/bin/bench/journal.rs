@@ -111,6 +111,16 @@ fn batch(stream: Stream, seq: u64, lines: &[Vec<u8>]) -> Batch {
 
 /// In turn: a frame appended to a file and synced, and an effect until it is released. In µs.
 fn effects(dir: &Path, runtime: &Runtime, count: usize) -> Result<(Vec<f64>, Vec<f64>)> {
+    effects_after(dir, runtime, count, || ())
+}
+
+/// The same, with something to be done before each effect, which counts.
+pub fn effects_after(
+    dir: &Path,
+    runtime: &Runtime,
+    count: usize,
+    mut first: impl FnMut(),
+) -> Result<(Vec<f64>, Vec<f64>)> {
     let path = dir.join("journal");
     let (journal, _) = Journal::open(&path, Settings::default())?;
     let mut writer = Writer::new(&journal, runtime);
@@ -118,7 +128,9 @@ fn effects(dir: &Path, runtime: &Runtime, count: usize) -> Result<(Vec<f64>, Vec
     let (mut alone, mut released) = (Vec::new(), Vec::new());
     for index in 0..count + count / 10 {
         let plain = sync(&mut file)?;
-        let effect = writer.effect()?;
+        let begun = Instant::now();
+        first();
+        let effect = begun.elapsed() + writer.effect()?;
         // The first ones make files and wake what sleeps.
         if index >= count / 10 {
             alone.push(micros(plain));

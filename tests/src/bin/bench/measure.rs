@@ -11,6 +11,7 @@ use std::{
 use anyhow::{Result, bail, ensure};
 
 use crate::{
+    decisions,
     editor::Editor,
     journal,
     lasting::Lasting,
@@ -28,6 +29,7 @@ use crate::{
 #[derive(Debug, Clone, Copy)]
 pub struct Amount {
     pub round_trips: usize,
+    pub decisions: usize,
     pub stream: usize,
     /// Streams of one round, of which the median counts.
     pub streams: usize,
@@ -46,6 +48,7 @@ pub struct Amount {
 impl Amount {
     pub const FULL: Self = Self {
         round_trips: 2000,
+        decisions: 24_000,
         stream: 100_000,
         streams: 3,
         paced: 500,
@@ -59,6 +62,7 @@ impl Amount {
     };
     pub const QUICK: Self = Self {
         round_trips: 500,
+        decisions: 6_000,
         stream: 20_000,
         streams: 3,
         paced: 100,
@@ -159,6 +163,10 @@ impl Bench {
             let (machine, rows) = (&mut self.machine, &mut self.rows);
             match part {
                 Part::RoundTrips => self.round_trips(index)?,
+                Part::Decisions => {
+                    machine.settle()?;
+                    decisions::round(amount.decisions, rows)?;
+                }
                 Part::Streams => self.streams(index)?,
                 Part::Crowds => self.crowds()?,
                 Part::Terminal => self.terminal()?,

@@ -4,6 +4,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     RoundTrips,
+    Decisions,
     Streams,
     Crowds,
     Terminal,
@@ -20,8 +21,9 @@ pub enum Part {
 }
 
 impl Part {
-    pub const ALL: [(&'static str, Self); 14] = [
+    pub const ALL: [(&'static str, Self); 15] = [
         ("round-trips", Self::RoundTrips),
+        ("decisions", Self::Decisions),
         ("streams", Self::Streams),
         ("crowds", Self::Crowds),
         ("terminal", Self::Terminal),

@@ -1,0 +1,448 @@
+//! What the policy does to real sessions: which requests it answers, which it
+//! leaves to people, what is recorded first, and how it changes while sessions
+//! are open.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
+
+use std::{fs, path::Path, time::Duration};
+
+use conductor::ledger::Settings;
+use conductor_tests::{
+    disk,
+    editor::Editor,
+    harness::{Builder, Service, poll_until, service},
+    shipping,
+};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+/// A service with these rules.
+fn ruled(script: &Value, rules: &str) -> Builder {
+    service(script).rules(rules)
+}
+
+/// An editor that decides for itself, and a session.
+fn open(service: &Service) -> (Editor, String) {
+    let (editor, session) = service.session();
+    editor.decides();
+    (editor, session)
+}
+
+/// A request for permission of an agent, as Claude Code writes them.
+fn asks(input: &Value, options: &Value) -> Value {
+    json!({ "request": { "method": "session/request_permission", "params": {
+        "sessionId": "$sid",
+        "toolCall": {
+            "toolCallId": "call-1", "title": "innocent", "kind": "execute", "rawInput": input,
+            "_meta": { "claudeCode": { "toolName": "Bash" } },
+        },
+        "options": options,
+    } } })
+}
+
+fn usual() -> Value {
+    json!([
+        { "optionId": "ever", "name": "Always", "kind": "allow_always" },
+        { "optionId": "once", "name": "Yes", "kind": "allow_once" },
+        { "optionId": "no", "name": "No", "kind": "reject_once" },
+    ])
+}
+
+/// The answer that the agent got to its first request.
+fn told(chunks: &[String]) -> Value {
+    let line = chunks.iter().find_map(|chunk| chunk.strip_prefix("answer "));
+    serde_json::from_str(line.expect("the agent got an answer")).unwrap()
+}
+
+fn chosen(answer: &Value) -> &str {
+    answer["result"]["outcome"]["optionId"].as_str().unwrap_or("nothing")
+}
+
+fn was_asked(editor: &Editor) -> usize {
+    editor.lines().iter().filter(|line| line.method() == "session/request_permission").count()
+}
+
+/// What was noted of verdicts, in the journal of a service that is stopped for it.
+fn judged(service: &mut Service) -> Vec<Value> {
+    service.term();
+    let notes = disk::journal(service).into_iter().flat_map(|record| {
+        let lines: Vec<Value> = record.lines().filter_map(|line| serde_json::from_slice(line).ok()).collect();
+        lines
+    });
+    notes.filter(|line| line["method"] == "_conductor/judged").map(|line| line["params"].clone()).collect()
+}
+
+#[test]
+fn what_is_harmless_is_allowed_without_asking_anybody() {
+    let mut service = ruled(&json!({}), "use = ['default']").start();
+    let (mut editor, session) = open(&service);
+    let chunks = editor.turn_do(&session, &json!([asks(&json!({ "command": "ls -la" }), &usual())]));
+    assert_eq!(chosen(&told(&chunks)), "once", "never the option that lasts");
+    assert_eq!(was_asked(&editor), 0);
+    let judged = judged(&mut service);
+    assert_eq!(judged[0]["decision"], "allow");
+    assert!(judged[0]["revision"].as_str().is_some_and(|revision| revision.len() >= 12), "{judged:?}");
+    assert!(judged[0]["rule"].is_string() && judged[0]["subActions"].is_array(), "{judged:?}");
+}
+
+#[test]
+fn a_denial_chooses_reject_and_says_why() {
+    let rules =
+        "[[rule]]\nid = 'no-ls'\neffect = 'deny'\nreason = 'we do not list'\nrun = { program = ['ls'] }";
+    let service = ruled(&json!({}), rules).start();
+    let (mut editor, session) = open(&service);
+    let steps = json!([asks(&json!({ "command": "ls -la" }), &usual())]);
+    let answer = told(&editor.turn_do(&session, &steps));
+    assert_eq!(chosen(&answer), "no");
+    assert_eq!(answer["result"]["_meta"]["conductor"]["reason"], "we do not list");
+    let only_always = json!([{ "optionId": "never", "name": "Never", "kind": "reject_always" }]);
+    let steps = json!([asks(&json!({ "command": "ls" }), &only_always)]);
+    assert_eq!(chosen(&told(&editor.turn_do(&session, &steps))), "never");
+    let no_reject = json!([{ "optionId": "yes", "name": "Yes", "kind": "allow_once" }]);
+    let steps = json!([asks(&json!({ "command": "ls" }), &no_reject)]);
+    let answer = told(&editor.turn_do(&session, &steps));
+    assert_eq!(answer["result"]["outcome"]["outcome"], "cancelled");
+    assert_eq!(was_asked(&editor), 0);
+}
+
+#[test]
+fn an_agent_that_can_only_be_allowed_for_ever_is_rejected() {
+    let service = ruled(&json!({}), "use = ['default']").start();
+    let (mut editor, session) = open(&service);
+    let options = json!([
+        { "optionId": "ever", "name": "Always", "kind": "allow_always" },
+        { "optionId": "no", "name": "No", "kind": "reject_once" },
+    ]);
+    let steps = json!([asks(&json!({ "command": "ls" }), &options)]);
+    let answer = told(&editor.turn_do(&session, &steps));
+    assert_eq!(chosen(&answer), "no");
+    assert!(answer["result"]["_meta"]["conductor"]["reason"].as_str().unwrap().contains("no_allow_once"));
+}
+
+#[test]
+fn always_becomes_once_and_holds_for_the_session_and_for_exactly_this() {
+    let service = ruled(&json!({}), "use = ['default']").start();
+    let (mut editor, session) = open(&service);
+    let run = |command: &str| json!([asks(&json!({ "command": command }), &usual())]);
+    let turn = editor.prompt_do(&session, &run("make install"));
+    let request = editor.next_request("session/request_permission");
+    editor.answer(&request, &json!({ "outcome": { "outcome": "selected", "optionId": "ever" } }));
+    editor.stop_reason(&turn);
+    assert_eq!(chosen(&told(&editor.chunks(&session))), "once");
+    let chunks = editor.turn_do(&session, &run("make install"));
+    assert_eq!(chosen(&told(&chunks)), "once");
+    assert_eq!(was_asked(&editor), 1, "it was granted");
+    editor.prompt_do(&session, &run("make install PREFIX=/"));
+    let request = editor.next_request("session/request_permission");
+    editor.answer(&request, &json!({ "outcome": { "outcome": "selected", "optionId": "no" } }));
+    let (mut other, another) = open(&service);
+    other.prompt_do(&another, &run("make install"));
+    other.next_request("session/request_permission");
+}
+
+#[test]
+fn an_answer_that_was_not_on_offer_allows_nothing() {
+    let service = ruled(&json!({}), "use = ['default']").start();
+    let (mut editor, session) = open(&service);
+    let turn = editor.prompt_do(&session, &json!([asks(&json!({ "command": "make all" }), &usual())]));
+    let request = editor.next_request("session/request_permission");
+    editor.answer(&request, &json!({ "outcome": { "outcome": "selected", "optionId": "made up" } }));
+    editor.stop_reason(&turn);
+    assert_ne!(chosen(&told(&editor.chunks(&session))), "made up");
+}
+
+#[test]
+fn a_title_does_not_count() {
+    let service = ruled(&json!({}), "use = ['default']").start();
+    let (mut editor, session) = open(&service);
+    let mut ask = asks(&Value::Null, &usual());
+    ask["request"]["params"]["toolCall"] = json!({ "toolCallId": "c", "title": "ls", "kind": "read" });
+    editor.prompt_do(&session, &json!([ask]));
+    editor.next_request("session/request_permission");
+}
+
+#[test]
+fn what_a_call_was_announced_with_counts() {
+    let service = ruled(&json!({}), "use = ['default']").start();
+    let (mut editor, session) = open(&service);
+    let announced = json!({ "notify": { "method": "session/update", "params": { "sessionId": "$sid", "update": {
+        "sessionUpdate": "tool_call", "toolCallId": "call-1", "title": "t", "kind": "execute",
+        "rawInput": { "command": "ls" }, "_meta": { "claudeCode": { "toolName": "Bash" } },
+    } } } });
+    let mut ask = asks(&Value::Null, &usual());
+    ask["request"]["params"]["toolCall"] = json!({ "toolCallId": "call-1" });
+    let chunks = editor.turn_do(&session, &json!([announced, ask]));
+    assert_eq!(chosen(&told(&chunks)), "once");
+    let contradicting = asks(&json!({ "command": "make all" }), &usual());
+    editor.prompt_do(&session, &json!([announced, contradicting]));
+    editor.next_request("session/request_permission");
+}
+
+fn writes(path: &Path) -> Value {
+    json!([{ "request": { "method": "fs/write_text_file", "params": {
+        "sessionId": "$sid", "path": path, "content": "new",
+    } } }])
+}
+
+#[test]
+fn a_write_that_nobody_asked_about_is_asked_about() {
+    let service = ruled(&json!({}), "use = ['default']").start();
+    let file = service.work().join("a.txt");
+    let (mut editor, session) = open(&service);
+    let turn = editor.prompt_do(&session, &writes(&file));
+    let request = editor.next_request("session/request_permission");
+    assert_eq!(request["params"]["toolCall"]["kind"], "edit");
+    assert_eq!(request["params"]["toolCall"]["rawInput"]["path"], file.to_str().unwrap());
+    assert!(!file.exists(), "it waits");
+    editor.answer(&request, &json!({ "outcome": { "outcome": "selected", "optionId": "allow" } }));
+    editor.stop_reason(&turn);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "new");
+    let other = service.work().join("b.txt");
+    let turn = editor.prompt_do(&session, &writes(&other));
+    let request = editor.next_request("session/request_permission");
+    editor.answer(&request, &json!({ "outcome": { "outcome": "selected", "optionId": "reject" } }));
+    editor.stop_reason(&turn);
+    assert!(!other.exists());
+    assert_eq!(told(&editor.chunks(&session)[1..])["error"]["code"], -31005);
+}
+
+#[test]
+fn a_write_that_is_denied_says_why_to_the_agent() {
+    let service = ruled(&json!({}), "use = ['default']").start();
+    let (mut editor, session) = open(&service);
+    let answer = told(&editor.turn_do(&session, &writes(&service.work().join(".git/hooks/pre-commit"))));
+    assert_eq!(answer["error"]["code"], -31005, "{answer}");
+    assert!(answer["error"]["message"].as_str().unwrap().contains("denied by the policy"), "{answer}");
+    assert!(!service.work().join(".git").exists());
+    assert_eq!(was_asked(&editor), 0);
+}
+
+#[test]
+fn what_a_person_has_allowed_a_tool_to_do_it_may_do_once() {
+    let service = ruled(&json!({}), "use = ['default']").start();
+    let file = service.work().join("a.txt");
+    let (mut editor, session) = open(&service);
+    let mut ask = asks(&json!({ "file_path": file, "content": "new" }), &usual());
+    ask["request"]["params"]["toolCall"]["kind"] = "edit".into();
+    ask["request"]["params"]["toolCall"]["_meta"]["claudeCode"]["toolName"] = "Write".into();
+    let steps = json!([ask, writes(&file)[0], writes(&file)[0]]);
+    let turn = editor.prompt_do(&session, &steps);
+    let request = editor.next_request("session/request_permission");
+    editor.answer(&request, &json!({ "outcome": { "outcome": "selected", "optionId": "once" } }));
+    let second = editor.next_request("session/request_permission");
+    assert!(file.exists(), "the first write needed no second question");
+    editor.answer(&second, &json!({ "outcome": { "outcome": "selected", "optionId": "reject" } }));
+    editor.stop_reason(&turn);
+}
+
+#[test]
+fn with_nobody_there_a_question_is_denied_in_time() {
+    let service = ruled(&json!({}), "use = ['default']").set("policy.ask_timeout", "300ms").start();
+    let (mut editor, session) = open(&service);
+    editor.prompt_do(&session, &json!([asks(&json!({ "command": "make all" }), &usual())]));
+    editor.next_request("session/request_permission");
+    drop(editor);
+    let answer = service.wait_received("fake", "an answer to its request", |line| {
+        line.json().is_some_and(|message| message.get("method").is_none() && message["id"] == 0)
+    });
+    let answer = answer.json().unwrap();
+    assert_eq!(chosen(&answer), "no", "{answer}");
+    assert!(answer["result"]["_meta"]["conductor"]["reason"].as_str().unwrap().contains("nobody"));
+}
+
+fn modes(current: &str) -> Value {
+    json!({ "session": { "modes": { "currentModeId": current, "availableModes": [
+        { "id": "default", "name": "Default" }, { "id": "bypassPermissions", "name": "Bypass" },
+    ] } } })
+}
+
+#[test]
+fn a_mode_that_asks_for_nothing_cannot_be_set() {
+    let service = ruled(&modes("default"), "use = ['default']").start();
+    let (mut editor, session) = open(&service);
+    let params = json!({ "sessionId": session, "modeId": "bypassPermissions" });
+    let error = editor.call_error("session/set_mode", &params);
+    assert_eq!(error["code"], -31005, "{error}");
+    let params = json!({ "sessionId": session, "configId": "mode", "value": "bypassPermissions" });
+    assert_eq!(editor.call_error("session/set_config_option", &params)["code"], -31005);
+    let params = json!({ "sessionId": session, "modeId": "default" });
+    editor.call("session/set_mode", &params);
+    let params = json!({
+        "cwd": service.work(), "mcpServers": [],
+        "_meta": { "claudeCode": { "options": { "permissionMode": "bypassPermissions" } } },
+    });
+    assert_eq!(editor.call_error("session/new", &params)["code"], -31005);
+}
+
+#[test]
+fn a_forbidden_mode_is_set_back_before_the_next_prompt() {
+    let service = ruled(&modes("bypassPermissions"), "use = ['default']").start();
+    let (mut editor, session) = open(&service);
+    let set_mode = |entry: &conductor_tests::ledger::Entry| {
+        entry.json().is_some_and(|line| line["method"] == "session/set_mode")
+    };
+    let set = service.wait_received("fake", "session/set_mode", set_mode).json().unwrap();
+    assert_eq!(set["params"]["modeId"], "default");
+    let update = json!({ "sessionUpdate": "current_mode_update", "currentModeId": "bypassPermissions" });
+    let slip = json!([{ "notify": { "method": "session/update", "params": { "sessionId": "$sid", "update": update } } }]);
+    editor.turn_do(&session, &slip);
+    editor.turn_do(&session, &json!([{ "update": {} }]));
+    let heard = service.ledger("fake");
+    let methods: Vec<String> = heard
+        .iter()
+        .filter_map(|entry| entry.json())
+        .filter_map(|line| line["method"].as_str().map(str::to_string))
+        .filter(|method| method == "session/set_mode" || method == "session/prompt")
+        .collect();
+    assert_eq!(methods, ["session/set_mode", "session/prompt", "session/set_mode", "session/prompt"]);
+}
+
+#[test]
+fn mcp_servers_must_be_known_or_allowed() {
+    let service = ruled(&json!({}), "use = ['default']")
+        .set("mcp.known", json!({ "command": "good-mcp", "args": ["--stdio"] }))
+        .set("mcp.team", json!({ "command": "team-mcp", "inject": true }))
+        .start();
+    let mut editor = service.editor();
+    editor.decides();
+    let open = |servers: Value| json!({ "cwd": service.work(), "mcpServers": servers });
+    let known = json!([{ "name": "mine", "command": "good-mcp", "args": ["--stdio"], "env": [] }]);
+    editor.call("session/new", &open(known));
+    let heard = service.wait_received("fake", "session/new", |entry| {
+        entry.json().is_some_and(|line| line["method"] == "session/new")
+    });
+    let servers = heard.json().unwrap()["params"]["mcpServers"].clone();
+    let names: Vec<&str> = servers.as_array().unwrap().iter().filter_map(|s| s["name"].as_str()).collect();
+    assert_eq!(names, ["mine", "team"]);
+    let changed = json!([{ "name": "known", "command": "good-mcp", "args": ["--evil"], "env": [] }]);
+    let id = editor.request("session/new", &open(changed.clone()));
+    let request = editor.next_request("session/request_permission");
+    assert!(request["params"]["toolCall"]["rawInput"]["servers"].as_str().unwrap().contains("--evil"));
+    editor.answer(&request, &json!({ "outcome": { "outcome": "selected", "optionId": "reject" } }));
+    assert_eq!(editor.error_of(&id)["code"], -31005);
+    let id = editor.request("session/new", &open(changed));
+    let request = editor.next_request("session/request_permission");
+    editor.answer(&request, &json!({ "outcome": { "outcome": "selected", "optionId": "allow" } }));
+    assert!(editor.response(&id)["result"]["sessionId"].is_string());
+}
+
+#[test]
+fn a_bad_policy_changes_nothing_and_a_good_one_holds_at_once() {
+    let mut service = ruled(&json!({}), "use = ['default']").start();
+    let (mut editor, session) = open(&service);
+    let file = service.work().parent().unwrap().join("policy.toml");
+    let steps = json!([asks(&json!({ "command": "ls" }), &usual())]);
+    assert_eq!(chosen(&told(&editor.turn_do(&session, &steps))), "once");
+    fs::write(&file, "[[rule]]\nid = 'broken'").unwrap();
+    service.reload();
+    service.wait_log("the policy was not reloaded; the old one stays in force");
+    assert_eq!(chosen(&told(&editor.turn_do(&session, &steps))), "once");
+    let deny = "[[rule]]\nid = 'x'\neffect = 'deny'\nreason = 'closed'\nanything = true";
+    fs::write(&file, deny).unwrap();
+    service.reload();
+    service.wait_log("the policy was reloaded");
+    assert_eq!(chosen(&told(&editor.turn_do(&session, &steps))), "no");
+    let revisions: Vec<Value> = judged(&mut service).iter().map(|note| note["revision"].clone()).collect();
+    assert_eq!(revisions[0], revisions[1]);
+    assert_ne!(revisions[1], revisions[2]);
+}
+
+#[test]
+fn a_repository_can_only_narrow_the_rules() {
+    let service = ruled(&json!({}), "use = ['default']").start();
+    let rules = service.work().join(".conductor");
+    fs::create_dir(&rules).unwrap();
+    let deny = "[[rule]]\nid = 'quiet'\neffect = 'deny'\nreason = 'not here'\nrun = { program = ['ls'] }";
+    fs::write(rules.join("policy.toml"), deny).unwrap();
+    let (mut editor, session) = open(&service);
+    let steps = json!([asks(&json!({ "command": "ls" }), &usual())]);
+    assert_eq!(chosen(&told(&editor.turn_do(&session, &steps))), "no");
+    // A file that would allow something, or cannot be read, makes everything ask.
+    let allow =
+        "[[rule]]\nid = 'open'\neffect = 'allow'\nreason = 'x'\nrun = { program = ['*'], words = 'any' }";
+    fs::write(rules.join("policy.toml"), allow).unwrap();
+    let (mut editor, session) = open(&service);
+    editor.prompt_do(&session, &json!([asks(&json!({ "command": "make all" }), &usual())]));
+    editor.next_request("session/request_permission");
+}
+
+#[test]
+fn decisions_can_be_asked_for_with_sql() {
+    let service = ruled(&json!({}), "use = ['default']").start();
+    let (mut editor, session) = open(&service);
+    editor.turn_do(&session, &json!([asks(&json!({ "command": "ls" }), &usual())]));
+    let settings = Settings::embedded(&service.state());
+    let rows = "SELECT count(*) FROM decisions WHERE verdict = 'allow' AND decision = 'allow' \
+        AND decided_by = 'conductor' AND length(policy_revision) > 11 AND rule IS NOT NULL \
+        AND method = 'session/request_permission' AND sub_actions LIKE '%\"program\":\"ls\"%'";
+    let runtime = Runtime::new().unwrap();
+    let found =
+        poll_until(Duration::from_secs(20), || runtime.block_on(shipping::number(&settings, rows)) == 1);
+    assert!(found);
+}
+
+fn tells(update: &Value) -> Value {
+    json!({ "notify": { "method": "session/update", "params": { "sessionId": "$sid", "update": update } } })
+}
+
+#[test]
+fn m2_what_is_done_without_asking_is_reported_once_and_recorded() {
+    let mut service = ruled(&json!({}), "use = ['default']").start();
+    let mut editor = service.connect(&[]);
+    editor.initialize_with(&json!({ "session": { "notices": {} } }));
+    let opened = editor.call("session/new", &json!({ "cwd": service.work(), "mcpServers": [] }));
+    let session = opened["sessionId"].as_str().unwrap().to_owned();
+    let done = |id: &str, kind: &str| {
+        tells(&json!({ "sessionUpdate": "tool_call", "toolCallId": id, "title": "t", "kind": kind,
+            "status": "completed", "rawInput": { "command": "rm -rf x" } }))
+    };
+    editor.turn_do(&session, &json!([done("looks", "read"), done("acts", "execute"), done("again", "edit")]));
+    let notices = editor.lines().iter().filter(|line| line.text().contains("Not asked")).count();
+    assert_eq!(notices, 1, "{}", editor.story());
+    service.wait_log("the agent acted without asking");
+    service.term();
+    let noted = disk::journal(&service);
+    let noted = noted.iter().flat_map(|record| record.lines().map(<[u8]>::to_vec).collect::<Vec<_>>());
+    let noted: Vec<Value> = noted.filter_map(|line| serde_json::from_slice(&line).ok()).collect();
+    let noted: Vec<&Value> = noted
+        .iter()
+        .filter(|line| line["method"] == "_conductor/unmediated")
+        .map(|line| &line["params"]["toolCallId"])
+        .collect();
+    assert_eq!(noted, ["acts", "again"]);
+}
+
+#[test]
+fn m3_a_call_that_is_changed_after_it_was_allowed_ends_the_turn() {
+    let service = ruled(&json!({}), "use = ['default']").start();
+    let (mut editor, session) = open(&service);
+    let update = |input: Value| {
+        tells(&json!({ "sessionUpdate": "tool_call_update", "toolCallId": "call-1", "status": "in_progress",
+            "rawInput": input, "_meta": { "claudeCode": { "toolName": "Bash" } } }))
+    };
+    let ask = || asks(&json!({ "command": "ls -la" }), &usual());
+    let honest = json!([ask(), update(json!({ "command": "ls -la" })), { "update": { "text": "fine " } }]);
+    let turn = editor.prompt_do(&session, &honest);
+    assert_eq!(editor.stop_reason(&turn), "end_turn");
+    let sly = json!([ask(), update(json!({ "command": "rm -rf src" })), "wait_cancel"]);
+    let turn = editor.prompt_do(&session, &sly);
+    assert_eq!(editor.stop_reason(&turn), "cancelled");
+    service.wait_log("a tool call was changed after it was allowed");
+}
+
+#[test]
+fn o4_a_storm_of_requests_is_decided_and_recorded_in_groups() {
+    let service = ruled(&json!({}), "use = ['default']").start();
+    let (mut editor, session) = open(&service);
+    let mut ask = asks(&json!({ "command": "git status --short" }), &usual());
+    ask["request"]["forget"] = true.into();
+    let steps = json!([{ "repeat": [1000, [ask]] }, { "update": { "text": "sent " } }]);
+    let turn = editor.prompt_do(&session, &steps);
+    assert_eq!(editor.stop_reason(&turn), "end_turn");
+    let answers = || {
+        let heard = service.ledger("fake");
+        let heard = heard.iter().filter_map(|entry| entry.json());
+        heard.filter(|line| chosen(line) == "once").count()
+    };
+    assert!(poll_until(Duration::from_secs(30), || answers() == 1000), "{} answers", answers());
+    assert_eq!(was_asked(&editor), 0);
+}

@@ -1,0 +1,110 @@
+//! Attempts that must not pass: every technique that has broken a permission policy before, and variations. Each row says what
+//! may come out at most; all are asked with somebody there to ask, so that a denial is the rules' own.
+
+use super::{
+    asked::{Place, Question, decision},
+    bypass_paths, bypass_shell, bypass_tools,
+};
+
+/// What may come out at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AtMost {
+    Ask,
+    Deny,
+}
+
+/// A technique: what it is, what may come out, lines for a shell.
+pub type Technique = (&'static str, AtMost, &'static [&'static str]);
+
+pub fn tables() -> impl Iterator<Item = &'static Technique> {
+    bypass_paths::TABLE.iter().chain(bypass_shell::TABLE).chain(bypass_tools::TABLE)
+}
+
+/// Those that are whole lines, so that others can stand beside them.
+fn whole() -> Vec<&'static str> {
+    let whole = tables().filter(|(technique, ..)| *technique != bypass_shell::NO_LINES);
+    whole.flat_map(|(_, _, lines)| lines.iter().copied()).collect()
+}
+
+/// What came out too mild, in words.
+fn too_mild(place: &Place, policy: Option<&std::path::Path>) -> Vec<String> {
+    let rows: Vec<_> = tables()
+        .flat_map(|(technique, at_most, lines)| lines.iter().map(move |line| (technique, at_most, line)))
+        .collect();
+    let questions: Vec<_> = rows.iter().map(|(_, _, line)| Question::shell(line)).collect();
+    let answers = place.ask(policy, &questions);
+    let bad = rows.iter().zip(&answers).filter(|((_, at_most, _), answer)| match at_most {
+        AtMost::Ask => decision(answer) == "allow",
+        AtMost::Deny => decision(answer) != "deny",
+    });
+    bad.map(|((technique, at_most, line), answer)| {
+        format!("{technique}: {line:?} is {} (at most {at_most:?}): {}", decision(answer), answer["reason"])
+    })
+    .collect()
+}
+
+#[test]
+fn no_attempt_passes() {
+    let place = Place::new();
+    let count: usize = tables().map(|(_, _, lines)| lines.len()).sum();
+    assert!(count >= 330, "the table has shrunk to {count} rows");
+    let bad = too_mild(&place, None);
+    assert!(bad.is_empty(), "{} of {count} passed:\n{}", bad.len(), bad.join("\n"));
+}
+
+#[test]
+fn no_attempt_passes_where_edits_are_accepted_or_work_is_planned() {
+    let place = Place::new();
+    for preset in ["accept-edits", "plan"] {
+        let policy = place.policy(&format!("use = [\"{preset}\"]\n"));
+        let bad = too_mild(&place, Some(&policy));
+        assert!(bad.is_empty(), "{preset}: {} passed:\n{}", bad.len(), bad.join("\n"));
+    }
+}
+
+#[test]
+fn with_nobody_to_ask_every_attempt_is_denied() {
+    let place = Place::new();
+    let lines = tables().flat_map(|(_, _, lines)| lines.iter());
+    let questions: Vec<_> =
+        lines.map(|line| Question { interactive: false, ..Question::shell(line) }).collect();
+    let answers = place.ask(None, &questions);
+    let passed = questions.iter().zip(&answers).filter(|(_, answer)| decision(answer) != "deny");
+    let passed: Vec<_> = passed.map(|(question, _)| question.action.to_string()).collect();
+    assert!(passed.is_empty(), "{}", passed.join("\n"));
+}
+
+/// The same line given in one piece to a shell as arguments is no better.
+#[test]
+fn a_shell_as_a_program_hides_nothing() {
+    let place = Place::new();
+    let lines = whole();
+    for shell in [&["bash", "-c"][..], &["sh", "-c"], &["/bin/bash", "-lc"], &["bash", "--norc", "-c"]] {
+        let argv = |line: &&str| -> Vec<String> {
+            shell.iter().copied().chain([*line]).map(str::to_owned).collect()
+        };
+        let questions: Vec<_> =
+            lines.iter().map(|line| Question::new(serde_json::json!({ "argv": argv(line) }))).collect();
+        let answers = place.ask(None, &questions);
+        let passed = lines.iter().zip(&answers).filter(|(_, answer)| decision(answer) == "allow");
+        let passed: Vec<_> = passed.map(|(line, _)| format!("{shell:?} {line:?}")).collect();
+        assert!(passed.is_empty(), "{}", passed.join("\n"));
+    }
+}
+
+/// What comes before or behind does not make an attempt better.
+#[test]
+fn company_hides_nothing() {
+    let place = Place::new();
+    let lines = whole();
+    for (before, behind) in
+        [("ls && ", ""), ("true; ", "; true"), ("", " | cat"), ("echo a\n", "\necho b"), ("false || ", "")]
+    {
+        let questions: Vec<_> =
+            lines.iter().map(|line| Question::shell(&format!("{before}{line}{behind}"))).collect();
+        let answers = place.ask(None, &questions);
+        let passed = questions.iter().zip(&answers).filter(|(_, answer)| decision(answer) == "allow");
+        let passed: Vec<_> = passed.map(|(question, _)| question.action.to_string()).collect();
+        assert!(passed.is_empty(), "{}", passed.join("\n"));
+    }
+}

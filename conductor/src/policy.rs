@@ -22,7 +22,7 @@ pub use self::{
     evaluate::{Judged, Subject, Verdict},
     explain::{Explained, Question},
     live::{Live, Publisher},
-    normalise::{Action, Ground, normalise},
+    normalise::{Action, Ground, has_duplicate_keys, normalise},
     paths::{Disk, Imagined, Resolver},
     rules::{Policy, PolicyError},
 };

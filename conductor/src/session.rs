@@ -138,6 +138,8 @@ struct Session {
     first_seq: u64,
     /// The opening request is on record.
     is_asked: bool,
+    /// The opening request has been answered with an error.
+    is_refused: bool,
     /// The opening request has been answered with a result.
     is_open: bool,
     requests: Pending<Request>,
@@ -228,6 +230,7 @@ pub fn start(
         idle_since: Instant::now(),
         first_seq: recorder.last_seq() + 1,
         is_asked: false,
+        is_refused: false,
         host: Host::new(open.hosting.as_ref(), link.capabilities),
         judge: Judge::default(),
         watched: Watched::default(),

@@ -446,3 +446,91 @@ fn o4_a_storm_of_requests_is_decided_and_recorded_in_groups() {
     assert!(poll_until(Duration::from_secs(30), || answers() == 1000), "{} answers", answers());
     assert_eq!(was_asked(&editor), 0);
 }
+
+#[test]
+fn what_cannot_be_read_is_not_carried_out() {
+    let service = ruled(&modes("default"), "use = ['trusted']").start();
+    let (mut editor, session) = service.session();
+    // Numbers that serde cannot hold, and others can.
+    let odd = r#"{"jsonrpc":"2.0","id":7,"method":"fs/write_text_file","params":{"sessionId":"$sid","path":"PATH","content":"x","n":1e999}}"#;
+    let odd = odd.replace("PATH", service.work().join("odd.txt").to_str().unwrap());
+    editor.turn_do(&session, &json!([{ "line": odd }, { "update": {} }]));
+    let refused = service.wait_received("fake", "a refusal", |entry| {
+        entry.json().is_some_and(|line| line["id"] == 7 && line["error"]["code"] == -32602)
+    });
+    assert!(refused.json().is_some());
+    assert!(!service.work().join("odd.txt").exists());
+    for params in [
+        format!(r#"{{"sessionId":"{session}","modeId":"bypassPermissions","n":1e999}}"#),
+        format!(r#"{{"sessionId":"{session}","modeId":"default","modeId":"bypassPermissions"}}"#),
+    ] {
+        let id = editor.request_raw("session/set_mode", &params);
+        assert!(editor.response(&id)["error"]["code"].is_i64(), "{params}");
+    }
+    let work = service.work();
+    let params = format!(
+        r#"{{"cwd":"{}","mcpServers":[{{"name":"x","command":"/bin/x","args":[],"env":[]}}],"n":1e999}}"#,
+        work.display()
+    );
+    let id = editor.request_raw("session/new", &params);
+    assert_eq!(editor.response(&id)["error"]["code"], -32602);
+}
+
+#[test]
+fn a_request_without_an_id_is_nobodys_order() {
+    let service =
+        ruled(&modes("default"), "use = ['trusted']").set("agents.fake.workspace", "editor").start();
+    let (mut editor, session) = service.session();
+    let write = json!({ "notify": { "method": "fs/write_text_file", "params": {
+        "sessionId": "$sid", "path": service.work().join("a"), "content": "x" } } });
+    editor.turn_do(&session, &json!([write, { "update": {} }]));
+    assert!(!editor.lines().iter().any(|line| line.method() == "fs/write_text_file"), "{}", editor.story());
+    editor.notify("session/set_mode", &json!({ "sessionId": session, "modeId": "bypassPermissions" }));
+    editor.turn_do(&session, &json!([{ "update": {} }]));
+    let heard = service.ledger("fake");
+    assert!(!heard.iter().any(|entry| entry.json().is_some_and(|line| line["method"] == "session/set_mode")));
+}
+
+#[test]
+fn a_mode_that_the_agent_chooses_allows_nothing() {
+    let script = json!({ "session": { "modes": { "currentModeId": "default", "availableModes": [
+        { "id": "default", "name": "Default" }, { "id": "acceptEdits", "name": "Edits" },
+    ] } } });
+    let service = ruled(&script, "use = ['default']").start();
+    let (mut editor, session) = open(&service);
+    let file = service.work().join("a.txt");
+    let chosen = tells(&json!({ "sessionUpdate": "current_mode_update", "currentModeId": "acceptEdits" }));
+    let turn = editor.prompt_do(&session, &json!([chosen, writes(&file)[0]]));
+    let request = editor.next_request("session/request_permission");
+    editor.answer(&request, &json!({ "outcome": { "outcome": "selected", "optionId": "reject" } }));
+    editor.stop_reason(&turn);
+    assert!(!file.exists());
+    // Set by a person, the same mode allows it.
+    editor.call("session/set_mode", &json!({ "sessionId": session, "modeId": "acceptEdits" }));
+    editor.turn_do(&session, &writes(&file));
+    assert!(file.exists());
+}
+
+#[test]
+fn once_is_once_for_a_tool_that_asks_again() {
+    let service = ruled(&json!({}), "use = ['default']").start();
+    let (mut editor, session) = open(&service);
+    let ask = || asks(&json!({ "command": "make install" }), &usual());
+    let turn = editor.prompt_do(&session, &json!([ask(), ask()]));
+    for _ in 0..2 {
+        let request = editor.next_request("session/request_permission");
+        editor.answer(&request, &json!({ "outcome": { "outcome": "selected", "optionId": "once" } }));
+    }
+    editor.stop_reason(&turn);
+}
+
+#[test]
+fn a_pipe_in_place_of_a_repositorys_rules_holds_up_nobody() {
+    let service = ruled(&json!({}), "use = ['default']").start();
+    fs::create_dir(service.work().join(".conductor")).unwrap();
+    let pipe = service.work().join(".conductor/policy.toml");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let (mut editor, session) = open(&service);
+    editor.prompt_do(&session, &json!([asks(&json!({ "command": "ls" }), &usual())]));
+    editor.next_request("session/request_permission");
+}

@@ -80,8 +80,7 @@ fn p32_requests_of_agents_pass_byte_for_byte() {
         let params = |sid: &str| {
             format!(r#"{{"a":{value},"sessionId":"{sid}","toolCall":{value},"options":[{value}]}}"#)
         };
-        let step =
-            format!(r#"{{"request":{{"method":"session/request_permission","params":{}}}}}"#, params("$sid"));
+        let step = format!(r#"{{"request":{{"method":"_peer/ask","params":{}}}}}"#, params("$sid"));
         let before = editor.chunks(&session).len();
         let id = prompt_raw(&mut editor, &session, &step);
         let wanted = format!(r#""params":{}"#, params(&session));
@@ -99,6 +98,29 @@ fn p32_requests_of_agents_pass_byte_for_byte() {
         assert_eq!(editor.stop_reason(&id), "end_turn");
         received_with(&service, &format!(r#""result":{value}}}"#));
         assert_eq!(editor.chunks(&session).len(), before + 1);
+    }
+}
+
+#[test]
+fn p32_questions_of_agents_pass_byte_for_byte_and_are_answered_in_our_words() {
+    let service = service(&json!({})).start();
+    let (mut editor, session) = service.session();
+    for value in corpus() {
+        let params = |sid: &str| {
+            format!(r#"{{"a":{value},"sessionId":"{sid}","toolCall":{value},"options":[{value}]}}"#)
+        };
+        let step =
+            format!(r#"{{"request":{{"method":"session/request_permission","params":{}}}}}"#, params("$sid"));
+        let id = prompt_raw(&mut editor, &session, &step);
+        let wanted = format!(r#""params":{}"#, params(&session));
+        let request =
+            editor.wait_for("the request", |line| line.text().contains(&wanted).then(|| line.clone()));
+        let number = request.text().split(r#""id":"#).nth(1).unwrap().to_owned();
+        let number: String = number.chars().take_while(char::is_ascii_digit).collect();
+        editor.send_line(&format!(r#"{{"jsonrpc":"2.0","id":{number},"result":{value}}}"#));
+        assert_eq!(editor.stop_reason(&id), "end_turn");
+        let told = editor.chunks(&session).pop().unwrap();
+        assert!(told.contains(r#"{"outcome":"cancelled"}"#), "{value}: {told}");
     }
 }
 

@@ -227,7 +227,7 @@ impl Connection {
                 return self.refuse(frame, refusal);
             }
         };
-        let roots = session_roots(frame, &cwd);
+        let roots = session_roots(frame, &cwd, roots_of(&config, &agent));
         let rules = self.rules(&config, &agent, &owner, &cwd, roots);
         let asks_first = match self.judge_opening(&config, frame, &rules) {
             Ok(asks_first) => asks_first,
@@ -318,11 +318,11 @@ impl Connection {
 }
 
 /// The directories of a session, resolved; those that cannot be used are none.
-fn session_roots(frame: &Frame, cwd: &Path) -> Vec<PathBuf> {
+fn session_roots(frame: &Frame, cwd: &Path, roots: &[PathBuf]) -> Vec<PathBuf> {
     let params = frame.decode::<OpenParams<'_>>(frame.peek().params);
     let more = params.map(|params| params.additional_directories).unwrap_or_default();
     let more = strings(&more).unwrap_or_default().into_iter().take(MOST_DIRECTORIES);
-    let more = more.filter_map(|path| Path::new(path).canonicalize().ok());
+    let more = more.filter_map(|path| directory("additionalDirectories", path, roots).ok());
     std::iter::once(cwd.to_path_buf()).chain(more).collect()
 }
 

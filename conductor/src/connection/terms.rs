@@ -4,6 +4,7 @@
 use std::{
     fs::File,
     io::Read as _,
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
 
@@ -14,7 +15,10 @@ use crate::{
     acp::{Refusal, code},
     config::Config,
     frame::Frame,
-    policy::{Action, Disk, Effect, Ground, ServerFact, Subject, Verdict, normalise, text::shown},
+    policy::{
+        Action, Disk, Effect, Ground, ServerFact, Subject, Verdict, has_duplicate_keys, normalise,
+        text::shown,
+    },
     session::{Rules, denied, meta_actions},
 };
 
@@ -79,7 +83,11 @@ impl Connection {
         frame: &Frame,
         rules: &Rules,
     ) -> Result<AsksFirst, Refusal> {
-        let params: Value = frame.decode(frame.peek().params).unwrap_or_default();
+        let unread = || Refusal::new(code::INVALID_PARAMS, "the parameters of this request cannot be read");
+        let params: Value = frame.decode(frame.peek().params).ok_or_else(unread)?;
+        if has_duplicate_keys(frame.get(frame.peek().params)) {
+            return Err(Refusal::new(code::INVALID_PARAMS, "a name stands twice in the parameters"));
+        }
         let mut actions = vec![Action::Agent(rules.subject.agent.clone())];
         actions.extend(meta_actions(frame)?);
         let policy = rules.narrow(&rules.policy.borrow());
@@ -150,12 +158,14 @@ fn unknown_servers(verdict: &Verdict) -> Refusal {
 fn read_narrowing(path: &Path) -> Option<(String, String)> {
     let origin = path.display().to_string();
     let unusable = |why: &str| Some((origin.clone(), format!("= {why}")));
-    let file = match File::open(path) {
+    // A pipe would be waited for for ever.
+    let opened =
+        File::options().read(true).custom_flags(nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY).open(path);
+    let file = match opened {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
         Err(error) => return unusable(&error.to_string()),
     };
-    // Opening a pipe would wait for ever, but a link to one cannot be told before.
     if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
         return unusable("not a file");
     }

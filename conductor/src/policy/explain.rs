@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Action, Disk, Ground, Policy, Subject, Verdict, normalise};
+use super::{Action, Disk, Ground, Policy, Subject, Verdict, normalise, normalise::check_keys};
 
 /// What is asked about. All but `action` may be left out.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -47,8 +47,10 @@ pub struct Explained {
 impl Question {
     /// Reads a question from JSON.
     pub fn from_json(json: &[u8]) -> Result<Self, String> {
-        let question: Self = serde_json::from_slice(json)
-            .map_err(|error| format!("this is not a request as JSON: {error}"))?;
+        let unreadable = |why: String| format!("this is not a request as JSON: {why}");
+        // Of two keys of the same name, another reader may believe the other.
+        check_keys(json).map_err(unreadable)?;
+        let question: Self = serde_json::from_slice(json).map_err(|error| unreadable(error.to_string()))?;
         if question.action.is_null() {
             return Err(
                 "`action` is missing; give one, as in {\"action\": {\"shell\": \"git status\"}}".into()
@@ -86,5 +88,23 @@ impl Question {
         let verdict = policy.evaluate(&subject, &actions);
         let verdict = if self.interactive.unwrap_or(true) { verdict } else { verdict.non_interactive() };
         Ok(Explained { verdict, revision: policy.revision().to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_says_two_things_is_refused() {
+        for json in [
+            r#"{"action":{"shell":"rm x","shell":"ls"}}"#,
+            r#"{"action":{"shell":"rm x"},"action":{"shell":"ls"}}"#,
+            r#"{"action":{"permission":{"toolCall":{"rawInput":{"command":"rm x","command":"ls"}}}}}"#,
+        ] {
+            let refused = Question::from_json(json.as_bytes());
+            assert!(refused.is_err_and(|why| why.contains("stands twice")), "{json}");
+        }
+        assert!(Question::from_json(br#"{"action":{"shell":"ls"}}"#).is_ok());
     }
 }

@@ -6,6 +6,9 @@
 //! still sees the part that is understood, and no rule allows the rest.
 
 mod arguments;
+mod duplicates;
+mod inner;
+mod patterns;
 mod permission;
 mod terminal;
 mod tools;
@@ -14,7 +17,10 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::{PathFact, Resolver, ServerFact, SubAction, shell, text, urls};
+pub(super) use self::duplicates::check as check_keys;
+pub use self::duplicates::has_duplicate_keys;
+
+use super::{PathFact, Resolver, ServerFact, SubAction, paths::Memory, shell, text, urls};
 
 /// What is asked for.
 #[derive(Debug, Clone, PartialEq)]
@@ -176,6 +182,8 @@ fn strings(value: &Value) -> Option<Vec<String>> {
 
 /// Takes a request apart. Never empty: what cannot be told is `SubAction::Unknown`.
 pub fn normalise(action: &Action, ground: &Ground<'_>) -> Vec<SubAction> {
+    let memory = Memory::new(ground.resolver);
+    let ground = &Ground { resolver: &memory, ..*ground };
     let mut found = match action {
         Action::Shell(line) => shell::line(line, ground),
         Action::Argv(argv) => shell::argv(argv, ground),

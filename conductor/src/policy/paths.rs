@@ -6,14 +6,17 @@
 //! of a file looks like the first), and what is swapped after it was looked at;
 //! whoever acts for an agent has to open files beneath the roots themselves.
 
+mod memory;
 pub mod protected;
 mod walk;
 
 use std::{
+    fs::Metadata,
     os::unix::fs::PermissionsExt as _,
     path::{Component, Path, PathBuf},
 };
 
+pub(super) use self::memory::Memory;
 use self::walk::{Walk, walk};
 use super::{PathFact, text};
 
@@ -64,10 +67,10 @@ impl Disk {
 
     /// Anyone, and so an agent, may have put this file there.
     fn is_local(&self, file: &Path) -> bool {
+        let is_plain = |metadata: Metadata| metadata.is_file() && !is_open(&metadata);
         innermost(&self.roots, file).is_some()
-            || open_to_all(file)
+            || !file.metadata().is_ok_and(is_plain)
             || file.parent().is_none_or(open_to_all)
-            || !is_plain(file)
     }
 
     /// A path to a program leads through a directory of `PATH`: one that lies elsewhere is not known by its name.
@@ -78,15 +81,47 @@ impl Disk {
     }
 
     /// An agent may put a file into this directory of `PATH`.
-    fn is_open(&self, directory: &Path) -> bool {
+    fn is_open<'a>(&self, directory: &'a Path, seen: &mut Seen<'a>) -> bool {
         if !directory.is_absolute() {
             return true;
+        }
+        if let Some(is_open) = seen.plain(directory) {
+            return is_open || innermost(&self.roots, directory).is_some();
         }
         match directory.canonicalize() {
             Ok(real) => innermost(&self.roots, &real).is_some() || open_to_all(&real),
             // It is not there; whether it could be made is told by its place.
             Err(_) => innermost(&self.roots, directory).is_some(),
         }
+    }
+}
+
+/// Directories that were looked at in one search. Those of `PATH` lie beside one another, and looking
+/// at all that is above each of them is most of what a search costs.
+#[derive(Default)]
+struct Seen<'a>(Vec<(&'a Path, Option<bool>)>);
+
+impl<'a> Seen<'a> {
+    /// Whether everyone may write to a directory that is reached without links; none if it is not.
+    fn plain(&mut self, directory: &'a Path) -> Option<bool> {
+        if directory.components().any(|component| component == Component::ParentDir) {
+            return None;
+        }
+        let mut above = directory.ancestors();
+        let is_open = above.next().and_then(|directory| self.look(directory))?;
+        let mut above = above.filter(|above| above.parent().is_some());
+        above.all(|directory| self.look(directory).is_some()).then_some(is_open)
+    }
+
+    fn look(&mut self, directory: &'a Path) -> Option<bool> {
+        let is_same = |(seen, _): &&(&Path, Option<bool>)| seen.as_os_str() == directory.as_os_str();
+        if let Some((_, known)) = self.0.iter().find(is_same) {
+            return *known;
+        }
+        let metadata = directory.symlink_metadata().ok().filter(Metadata::is_dir);
+        let found = metadata.map(|metadata| is_open(&metadata));
+        self.0.push((directory, found));
+        found
     }
 }
 
@@ -140,8 +175,12 @@ impl Resolver for Disk {
         // An agent that may write to a directory before the one where the program is found can
         // put another program of this name there.
         let mut is_local = false;
-        for directory in &self.search {
-            is_local |= self.is_open(directory);
+        let mut seen = Seen::default();
+        for (at, directory) in self.search.iter().enumerate() {
+            if self.search.iter().take(at).any(|other| other.as_os_str() == directory.as_os_str()) {
+                continue;
+            }
+            is_local |= self.is_open(directory, &mut seen);
             let file = cwd.join(directory).join(name);
             if !is_program(&file) {
                 continue;
@@ -195,7 +234,8 @@ impl Resolver for Imagined {
             return (Some(Path::new("/usr/bin").join(name)), false);
         }
         let fact = self.path(cwd, name);
-        let is_local = fact.trouble.is_some() || fact.root.is_some() || !name.starts_with('/');
+        let is_system = fact.resolved.as_deref().is_some_and(is_system);
+        let is_local = fact.trouble.is_some() || fact.root.is_some() || !name.starts_with('/') || !is_system;
         (fact.resolved, is_local)
     }
 }
@@ -291,15 +331,22 @@ fn flat(path: &Path) -> PathBuf {
     flat
 }
 
-/// Everyone may write here, or it cannot be told. A sticky bit does not help: it keeps others from
-/// removing files, not from making them.
-fn open_to_all(path: &Path) -> bool {
-    path.metadata().map_or(true, |metadata| metadata.permissions().mode() & 0o002 != 0)
+/// A program of the system, by its place.
+fn is_system(file: &Path) -> bool {
+    let directories = ["/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"];
+    file.parent().is_some_and(|parent| directories.iter().any(|directory| parent == Path::new(directory)))
+        || file.starts_with("/opt")
 }
 
-/// A file, and no device or pipe.
-fn is_plain(path: &Path) -> bool {
-    path.metadata().is_ok_and(|metadata| metadata.is_file())
+/// Everyone may write here, or it cannot be told.
+fn open_to_all(path: &Path) -> bool {
+    path.metadata().map_or(true, |metadata| is_open(&metadata))
+}
+
+/// Everyone may write to it. A sticky bit does not help: it keeps others from removing files, not
+/// from making them.
+fn is_open(metadata: &Metadata) -> bool {
+    metadata.permissions().mode() & 0o002 != 0
 }
 
 /// A file that somebody may execute.

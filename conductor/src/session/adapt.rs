@@ -74,7 +74,7 @@ impl Session {
                 self.options[key] = value.take();
             }
         }
-        if let Some(mode) = told.get_mut("currentModeId").filter(|_| self.options["modes"].is_object()) {
+        if let Some(mode) = told.get_mut("currentModeId").filter(|mode| mode.is_string()) {
             self.options["modes"]["currentModeId"] = mode.take();
         }
         self.check_mode();

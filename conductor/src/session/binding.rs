@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 use super::{
     Asked, Binding, Input, LEAD, MAX_QUEUED_PROMPTS, Opening, Purpose, Recorded, Request, Session,
-    from_editor::take_from, past::Replayed,
+    flight::Held, from_editor::take_from, past::Replayed,
 };
 use crate::{
     acp::{self, AgentHello, Refusal, code},
@@ -132,7 +132,10 @@ async fn attach(lease: Lease, ways: VecDeque<Way>, name: Bytes) -> Result<Reache
 impl Session {
     /// Whether the agent can be asked something now.
     pub(super) fn is_ready(&self) -> bool {
-        self.way.is_none() && self.binding.as_ref().is_some_and(|binding| !binding.process().is_ending())
+        let is_set_back = !self.requests.iter().any(|request| request.purpose == Purpose::SetBack);
+        self.way.is_none()
+            && is_set_back
+            && self.binding.as_ref().is_some_and(|binding| !binding.process().is_ending())
     }
 
     /// Keeps a request until the agent can be asked, and sees to that.
@@ -164,7 +167,9 @@ impl Session {
 
     /// Begins to look for a process, unless there is one or it is on its way.
     pub(super) fn wake(&mut self) {
-        if self.binding.is_some() || self.reaching.is_some() || self.ended {
+        // Somebody may have to allow it first.
+        let is_held = self.asks.iter().any(|ask| matches!(ask.held, Some(Held::Opening)));
+        if self.binding.is_some() || self.reaching.is_some() || self.ended || is_held {
             return;
         }
         let known = match self.open.opening {
@@ -315,6 +320,8 @@ impl Session {
         if let Some(output) = self.output.take() {
             self.refuse_agent(output);
         }
+        // Whoever comes next has not asked these.
+        self.withdraw(|ask| ask.held.is_some() && !matches!(ask.held, Some(Held::Opening)));
         if let Some(binding) = self.binding.take()
             && !self.open.shares_process
         {

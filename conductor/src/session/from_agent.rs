@@ -105,6 +105,9 @@ impl Session {
             Kind::Result | Kind::Error => self.agent_answers(frame),
             Kind::Request => self.agent_asks(frame),
             Kind::Notification if peek.method == Method::CancelRequest => self.agent_withdraws(frame),
+            Kind::Notification if is_request(peek.method) => {
+                self.violation(&format!("{} without an id", frame.method_name()));
+            }
             Kind::Notification => self.pass(frame, peek.id, &[], Span::default(), &[]),
             Kind::Opaque => self.violation("a message that is neither request, notification nor answer"),
         }
@@ -290,6 +293,13 @@ impl Session {
     }
 
     fn agent_asks(&mut self, frame: &Frame) {
+        let name = frame.method_name();
+        let is_unknown = frame.peek().method == Method::Other
+            && ["fs/", "terminal/"].iter().any(|part| name.starts_with(part));
+        if is_unknown || frame.peek().method == Method::SessionUpdate {
+            let refusal = Refusal::new(code::METHOD_NOT_FOUND, format!("there is no request {name}"));
+            return self.say_agent(refusal.frame(frame.get(frame.peek().id)), Class::Stop);
+        }
         let refused = match self.host.serves(frame.peek().method) {
             true => self.host_refusal(frame),
             false => self.refusal(frame),
@@ -302,8 +312,11 @@ impl Session {
         }
     }
 
-    /// What was asked about has been allowed.
+    /// What was asked about has been allowed. Rules and links may have changed since.
     pub(super) fn go_on_late(&mut self, frame: &Frame) {
+        if let Some(refusal) = self.denied_meanwhile(frame) {
+            return self.say_agent(refusal, Class::Stop);
+        }
         // The editor may have left meanwhile, or run out of room.
         let refused = match self.host.serves(frame.peek().method) {
             true => self.host_refusal(frame),
@@ -442,4 +455,17 @@ impl Session {
             binding.process().violation(what);
         }
     }
+}
+
+/// Whether a method is that of a request, which somebody would act upon.
+fn is_request(method: Method) -> bool {
+    matches!(
+        method,
+        Method::RequestPermission
+            | Method::FsRead
+            | Method::FsWrite
+            | Method::TerminalCreate
+            | Method::Terminal
+            | Method::ElicitationCreate
+    )
 }

@@ -9,6 +9,7 @@ use super::{
     Ask, Asked, MAX_IN_FLIGHT, MAX_QUEUED_PROMPTS, Purpose, Recorded, Request, Session, Turn,
     handle::{LEAD, Told},
     judging::selected,
+    modes::meta_actions,
     past::with_text_first,
 };
 use crate::{
@@ -29,6 +30,9 @@ impl Session {
             Kind::Notification => match peek.method {
                 Method::SessionCancel => self.cancel(seat, frame),
                 Method::CancelRequest => self.cancel_request(seat, frame.get(peek.request_id)),
+                // What changes something is a request, and judged as one.
+                Method::SessionPrompt | Method::SessionSetMode | Method::SessionSetConfigOption => {}
+                _ if !meta_actions(frame).is_ok_and(|actions| actions.is_empty()) => {}
                 _ if !self.is_ready() => self.keep_for_agent(seat, frame),
                 _ => self.forward(seat, frame, None, false),
             },
@@ -201,10 +205,9 @@ impl Session {
         self.relay_reply(&agent_id, frame, Class::Stream);
     }
 
-    /// Passes the answer to a permission request on as it is. To allow something is
-    /// an effect, to refuse it stops something.
-    pub(super) fn relay_permission(&mut self, agent_id: &[u8], frame: &Frame, allows: bool) {
-        self.relay_reply(agent_id, frame, if allows { Class::Effect } else { Class::Stop });
+    /// Passes an error that answers a permission request on as it is.
+    pub(super) fn relay_rejection(&mut self, agent_id: &[u8], frame: &Frame) {
+        self.relay_reply(agent_id, frame, Class::Stop);
     }
 
     fn relay_reply(&mut self, agent_id: &[u8], frame: &Frame, class: Class) {
@@ -231,6 +234,7 @@ impl Session {
         // keep the word for the next one.
         let Some(turn) = self.turn.as_mut().filter(|turn| turn.cancelled.is_none()) else { return };
         turn.cancelled = Some(Instant::now() + self.open.cancel_grace);
+        self.judge.turn_ended();
         let number = turn.number;
         if self.take_back(number) {
             self.end_turn_cancelled();

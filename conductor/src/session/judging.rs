@@ -22,7 +22,9 @@ use crate::{
     acp::{self, Refusal, code},
     frame::{Frame, Kind, Method},
     journal::Class,
-    policy::{Action, Disk, Effect, Ground, Policy, SubAction, Verdict, normalise},
+    policy::{
+        Action, Disk, Effect, Ground, Policy, SubAction, Subject, Verdict, has_duplicate_keys, normalise,
+    },
     record::note,
 };
 
@@ -31,6 +33,12 @@ const MOST_GRANTS: usize = 1024;
 
 /// Characters of a command or a path that stand in a question.
 const SHOWN: usize = 200;
+
+/// Bytes of requests that may wait for an answer of people; one frame of the largest size.
+const MOST_HELD: usize = 16 << 20;
+
+/// Characters of a file's new content that stand in a question.
+const CONTENT: usize = 64 << 10;
 
 /// What asks people.
 const PERMISSION: &str = "session/request_permission";
@@ -51,6 +59,8 @@ pub(super) struct Judge {
     passes: Vec<SubAction>,
     /// The mode that the session is in, once it was judged; not one that is denied.
     pub(super) mode: Option<String>,
+    /// The mode that people have set, or that the session was opened with.
+    pub(super) chosen_mode: Option<String>,
     /// How often a forbidden one was set back.
     pub(super) set_back: u32,
 }
@@ -86,9 +96,12 @@ impl Ruling {
         })
     }
 
-    /// What would be done, for those who are asked.
-    fn is_known(&self) -> bool {
-        !self.verdict.sub_actions.iter().any(|judged| matches!(judged.action, SubAction::Unknown { .. }))
+    /// Whether all that would be done can be told apart from anything else.
+    fn is_exact(&self) -> bool {
+        self.verdict
+            .sub_actions
+            .iter()
+            .all(|judged| judged.decision == Effect::Allow || is_exact(&judged.action))
     }
 
     /// What the agent is told of a denial.
@@ -127,11 +140,9 @@ impl Judge {
         self.passes.clear();
     }
 
-    fn covers(&self, verdict: &Verdict) -> bool {
-        let is_covered = |action: &SubAction| {
-            !matches!(action, SubAction::Unknown { .. })
-                && (self.grants.contains(action) || self.passes.contains(action))
-        };
+    fn covers(&self, verdict: &Verdict, may_spend: bool) -> bool {
+        let is_covered =
+            |action: &SubAction| self.grants.contains(action) || may_spend && self.passes.contains(action);
         verdict.decision == Effect::Ask
             && verdict
                 .sub_actions
@@ -152,16 +163,37 @@ impl Judge {
 impl Session {
     /// Judges something by the rules and by what people have allowed before.
     pub(super) fn rule(&mut self, action: &Action) -> Ruling {
+        self.rule_all(std::slice::from_ref(action), None, false)
+    }
+
+    /// Judges several things at once: the strictest outcome counts. What a person has
+    /// allowed a tool to do once, `may_spend` uses up.
+    fn rule_all(&mut self, actions: &[Action], beside: Option<SubAction>, may_spend: bool) -> Ruling {
         let began = Clock::now();
         let policy = self.judge.policy(&self.open.rules);
         let mut subject = self.open.rules.subject.clone();
-        (subject.mode, subject.model) = (self.current("mode"), self.current("model"));
-        let actions = self.taken_apart(action);
-        let verdict = policy.evaluate(&subject, &actions);
-        let is_granted = self.judge.covers(&verdict);
+        subject.model = self.current("model");
+        let actions = actions.iter().flat_map(|action| self.taken_apart(action));
+        let actions: Vec<SubAction> = actions.chain(beside).collect();
+        let verdict = self.evaluate(&policy, subject, &actions);
+        let is_granted = self.judge.covers(&verdict, may_spend);
         let effect = if is_granted { Effect::Allow } else { verdict.decision };
         let took_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
         Ruling { effect, is_granted, verdict, revision: policy.revision().to_owned(), took_us }
+    }
+
+    /// A mode that people have set may allow something. One that the agent has chosen itself
+    /// may only forbid.
+    fn evaluate(&self, policy: &Policy, mut subject: Subject, actions: &[SubAction]) -> Verdict {
+        subject.mode.clone_from(&self.judge.chosen_mode);
+        let verdict = policy.evaluate(&subject, actions);
+        let now = self.current("mode");
+        if now == subject.mode {
+            return verdict;
+        }
+        subject.mode = now;
+        let other = policy.evaluate(&subject, actions);
+        if other.decision > verdict.decision { other } else { verdict }
     }
 
     /// What something would do, seen from the session's directory.
@@ -171,38 +203,68 @@ impl Session {
         normalise(action, &Ground { cwd: &self.open.cwd, resolver: &disk })
     }
 
-    /// What a request of the agent would do; `None` if it is none that is judged.
-    fn action_of(&self, frame: &Frame) -> Option<Action> {
+    /// What a request of the agent would do: nothing if it is none that is judged, `None` if
+    /// it cannot be read.
+    fn actions_of(&self, frame: &Frame) -> Option<Vec<Action>> {
         let peek = frame.peek();
-        let params = || frame.decode::<Value>(peek.params).unwrap_or_default();
-        let path = |params: &Value| params["path"].as_str().unwrap_or_default().to_owned();
+        if !matches!(
+            peek.method,
+            Method::RequestPermission
+                | Method::FsRead
+                | Method::FsWrite
+                | Method::TerminalCreate
+                | Method::ElicitationCreate
+        ) {
+            return Some(Vec::new());
+        }
+        let params: Value = match (frame.decode(peek.params), peek.method) {
+            (Some(params), _) => params,
+            // People see these before anything happens, and may be able to read them.
+            (None, Method::RequestPermission | Method::ElicitationCreate) => Value::Null,
+            (None, _) => return None,
+        };
+        let path = || params["path"].as_str().unwrap_or_default().to_owned();
         Some(match peek.method {
             Method::RequestPermission => {
-                let params = params();
                 let earlier =
                     self.judge.calls.of(params["toolCall"]["toolCallId"].as_str().unwrap_or_default());
-                Action::Permission { params, earlier }
+                vec![Action::Permission { params, earlier }]
             }
-            Method::FsRead => Action::Read(path(&params())),
-            Method::FsWrite => Action::Write(path(&params())),
-            Method::TerminalCreate => Action::Terminal(params()),
-            Method::ElicitationCreate => {
-                let params = params();
-                if params["mode"] != "url" {
-                    return None;
-                }
-                Action::Elicitation(params)
+            Method::FsRead => vec![Action::Read(path())],
+            Method::FsWrite => vec![Action::Write(path())],
+            Method::TerminalCreate => {
+                // Editors may join the words and hand them to a shell.
+                let args = params["args"].as_array().filter(|_| !self.host.serves(peek.method));
+                let words = params["command"].as_str().into_iter();
+                let joined = args.filter(|args| !args.is_empty()).map(|args| {
+                    let words = words.chain(args.iter().filter_map(Value::as_str));
+                    Action::Shell(words.collect::<Vec<_>>().join(" "))
+                });
+                joined.into_iter().chain([Action::Terminal(params)]).collect()
             }
-            _ => return None,
+            _ if !params.is_null() && params["url"].is_null() && params["mode"] != "url" => Vec::new(),
+            _ => vec![Action::Elicitation(params)],
         })
     }
 
     /// Judges a request of the agent. Whether it goes on as it is; if not, it has been
     /// answered, or somebody is asked.
     pub(super) fn judge_agent(&mut self, frame: &Frame) -> bool {
-        let Some(action) = self.action_of(frame) else { return true };
-        let ruling = self.rule(&action);
         let method = frame.peek().method;
+        let Some(actions) = self.actions_of(frame) else {
+            // Whoever carries it out may read what we cannot.
+            let text = format!("the parameters of {} cannot be read", frame.method_name());
+            let refusal = Refusal::new(code::INVALID_PARAMS, text);
+            self.say_agent(refusal.frame(frame.get(frame.peek().id)), Class::Stop);
+            return false;
+        };
+        if actions.is_empty() {
+            return true;
+        }
+        // Which of the two counts, readers do not agree on.
+        let beside = has_duplicate_keys(frame.get(frame.peek().params))
+            .then(|| SubAction::unknown("a name stands twice in the request"));
+        let ruling = self.rule_all(&actions, beside, method != Method::RequestPermission);
         if method == Method::RequestPermission {
             self.judge_permission(frame, ruling);
             return false;
@@ -232,6 +294,13 @@ impl Session {
         }
     }
 
+    /// The answer to a request that people have allowed, but that is denied by now.
+    pub(super) fn denied_meanwhile(&mut self, frame: &Frame) -> Option<Bytes> {
+        let ruling = self.actions_of(frame).map(|actions| self.rule_all(&actions, None, false))?;
+        let is_denied = ruling.effect == Effect::Deny;
+        is_denied.then(|| ruling.refusal().frame(frame.get(frame.peek().id)))
+    }
+
     fn judge_permission(&mut self, frame: &Frame, mut ruling: Ruling) {
         let offers = offers(frame);
         self.watched.asked(&call_id(frame));
@@ -243,7 +312,6 @@ impl Session {
         let chosen = match ruling.effect {
             Effect::Ask => return self.pass_permission(frame, offers, ruling),
             Effect::Allow if once.is_some() => {
-                self.judge.spend(&ruling.verdict);
                 self.let_pass(&ruling);
                 self.expect(frame.bytes(), &ruling);
                 once
@@ -270,6 +338,11 @@ impl Session {
     /// itself.
     fn ask_about(&mut self, frame: &Frame, ruling: Ruling) {
         let params: Value = frame.decode(frame.peek().params).unwrap_or_default();
+        let waiting: usize = self.asks.iter().filter_map(|ask| ask.frame.as_ref()).map(Bytes::len).sum();
+        if waiting + frame.bytes().len() > MOST_HELD {
+            let refusal = Refusal::new(code::LIMIT, "too much waits for an answer of people already");
+            return self.say_agent(refusal.frame(frame.get(frame.peek().id)), Class::Stop);
+        }
         let (kind, title, input) = described(frame.peek().method, &params);
         let mut ask = Ask::new(frame.copy(frame.peek().id), frame.peek().method);
         ask.held = Some(Held::Request(frame.clone()));
@@ -297,7 +370,7 @@ impl Session {
             json!({ "optionId": "reject", "name": "Reject", "kind": "reject_once" }),
         ];
         // What could not be told cannot be told again.
-        if ruling.is_known() {
+        if ruling.is_exact() {
             let always =
                 json!({ "optionId": "always", "name": "Allow in this session", "kind": "allow_always" });
             options.insert(1, always);
@@ -334,7 +407,9 @@ impl Session {
             if kind == Some(OfferKind::AllowAlways) {
                 self.grant(ruling);
             }
-            if ask.held.is_none() {
+            let is_sent =
+                kind == Some(OfferKind::AllowOnce) || pick(&ask.options, &[OfferKind::AllowOnce]).is_some();
+            if ask.held.is_none() && is_sent {
                 self.let_pass(ruling);
                 self.expect(ask.frame.as_deref().unwrap_or_default(), ruling);
             }
@@ -352,18 +427,23 @@ impl Session {
                 self.say_agent(refusal.frame(id), Class::Stop);
             }
             None => {
+                // In our own words: what an editor adds was not judged.
                 let (once, why) = match kind {
                     Some(OfferKind::AllowAlways) => match pick(&ask.options, &[OfferKind::AllowOnce]) {
                         Some(once) => (Some(once), Value::Null),
                         None => (rejection(&ask.options), json!({ "reason": NO_ALLOW_ONCE })),
                     },
                     Some(OfferKind::RejectAlways) => (rejection(&ask.options), Value::Null),
-                    // An answer as it was offered, or one that chooses nothing.
-                    Some(_) => return self.relay_permission(&ask.agent_id, answer, !rejects),
-                    None if chosen.is_none() => return self.relay_permission(&ask.agent_id, answer, false),
+                    Some(_) => (chosen.as_deref(), Value::Null),
+                    // An error allows nothing, whatever it says.
+                    None if answer.peek().kind == Kind::Error => {
+                        return self.relay_rejection(&ask.agent_id, answer);
+                    }
+                    None if chosen.is_none() => (None, Value::Null),
                     None => (rejection(&ask.options), json!({ "reason": "an answer that was not on offer" })),
                 };
-                self.say_agent(chosen_answer(&ask.agent_id, once, &why), Class::Effect);
+                let class = if rejects || once.is_none() { Class::Stop } else { Class::Effect };
+                self.say_agent(chosen_answer(&ask.agent_id, once, &why), class);
             }
         }
     }
@@ -400,8 +480,8 @@ impl Session {
     /// What a person has allowed once may be done when the tool call comes to it.
     fn let_pass(&mut self, ruling: &Ruling) {
         let asked = ruling.verdict.sub_actions.iter().filter(|judged| judged.decision != Effect::Allow);
-        let known = asked.filter(|judged| !matches!(judged.action, SubAction::Unknown { .. }));
-        self.judge.passes.extend(known.map(|judged| judged.action.clone()).take(MOST_GRANTS));
+        let exact = asked.filter(|judged| is_exact(&judged.action));
+        self.judge.passes.extend(exact.map(|judged| judged.action.clone()).take(MOST_GRANTS));
         let over = self.judge.passes.len().saturating_sub(MOST_GRANTS);
         self.judge.passes.drain(..over);
     }
@@ -424,7 +504,7 @@ impl Session {
         let asked = ruling.verdict.sub_actions.iter().filter(|judged| judged.decision == Effect::Ask);
         let known: Vec<&SubAction> = asked
             .map(|judged| &judged.action)
-            .filter(|action| !matches!(action, SubAction::Unknown { .. }))
+            .filter(|action| is_exact(action))
             .take(MOST_GRANTS - self.judge.grants.len().min(MOST_GRANTS))
             .collect();
         self.entries.push(Recorded::Note(note::GRANTED, json!({ "subActions": known })));
@@ -434,6 +514,16 @@ impl Session {
 
     pub(super) fn note_ruling(&mut self, ruling: &Ruling, method: &str, about: About) {
         self.entries.push(Recorded::Judged(about, ruling.note(method)));
+    }
+}
+
+/// Whether two sub-actions that are equal do the same: a command that reads what another
+/// writes, and tools whose arguments are not part of them, may do anything.
+fn is_exact(action: &SubAction) -> bool {
+    match action {
+        SubAction::Run(command) => !command.is_piped,
+        SubAction::Mcp { .. } | SubAction::Tool { .. } | SubAction::Unknown { .. } => false,
+        _ => true,
     }
 }
 
@@ -495,6 +585,10 @@ fn described(method: Method, params: &Value) -> (&'static str, String, Value) {
         Method::FsRead => ("read", format!("Read {path}"), json!({ "path": params["path"] })),
         Method::FsWrite => {
             let content = params["content"].as_str().unwrap_or_default();
+            let (content, rest) = content.split_at(content.floor_char_boundary(CONTENT));
+            let more =
+                if rest.is_empty() { String::new() } else { format!("\n… and {} bytes more", rest.len()) };
+            let content = format!("{content}{more}");
             ("edit", format!("Write {path}"), json!({ "path": params["path"], "content": content }))
         }
         _ => {

@@ -13,7 +13,7 @@ use super::{
     outbox::About,
 };
 use crate::{
-    acp::{self, Refusal},
+    acp::{self, Refusal, code},
     frame::{Frame, Kind, Method},
     journal::Class,
     policy::{Action, Effect, Verdict},
@@ -22,8 +22,27 @@ use crate::{
 /// So often a forbidden mode is set back; an agent that goes on is ended.
 const MOST_SET_BACK: u32 = 3;
 
-/// Parts of names of members that choose a mode, wherever they stand.
-const MODE_LIKE: [&str; 3] = ["mode", "permission", "approval"];
+/// A text that is longer is no mode.
+const LONGEST_MODE: usize = 64;
+
+/// A `_meta` that is deeper may hide anything.
+const DEPTH: usize = 16;
+
+/// Members by which agents take allow-rules, programs and settings; letters and digits only.
+const HANDED_OVER: [&str; 12] = [
+    "allowedtools",
+    "additionalallowedtools",
+    "permissions",
+    "permissionprompttoolname",
+    "extraargs",
+    "hooks",
+    "mcpservers",
+    "env",
+    "executable",
+    "executableargs",
+    "pathtoclaudecodeexecutable",
+    "settings",
+];
 
 /// Members of `_meta` that are no agent's business, or everybody's.
 const PLAIN_META: [&str; 4] = ["conductor", "traceparent", "tracestate", "baggage"];
@@ -32,6 +51,15 @@ const PLAIN_META: [&str; 4] = ["conductor", "traceparent", "tracestate", "baggag
 const MOST_LEAVES: usize = 256;
 
 impl Session {
+    /// All that the session's mode may be, in whichever form the agent tells it.
+    fn current_modes(&self) -> Vec<String> {
+        let legacy = self.options["modes"]["currentModeId"].as_str();
+        let options = self.options["configOptions"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let options = options.iter().filter(|option| is_of(option, "mode"));
+        let values = options.filter_map(|option| option["currentValue"].as_str());
+        legacy.into_iter().chain(values).map(str::to_string).collect()
+    }
+
     /// What the session is set to: its mode or its model, if it has any.
     pub(super) fn current(&self, category: &str) -> Option<String> {
         let legacy = self.options["modes"]["currentModeId"].as_str().filter(|_| category == "mode");
@@ -60,14 +88,18 @@ impl Session {
     fn settings_of(&self, frame: &Frame) -> Result<Vec<Action>, Refusal> {
         let mut actions = meta_actions(frame)?;
         // Prompts may be long, and only these have more to tell.
-        let params = || frame.decode::<Value>(frame.peek().params).unwrap_or_default();
+        let params = || {
+            let unread =
+                || Refusal::new(code::INVALID_PARAMS, "the parameters of this request cannot be read");
+            frame.decode::<Value>(frame.peek().params).ok_or_else(unread)
+        };
         match frame.peek().method {
             Method::SessionSetMode => {
-                let params = params();
+                let params = params()?;
                 actions.push(Action::Mode(params["modeId"].as_str().unwrap_or_default().to_string()));
             }
             Method::SessionSetConfigOption => {
-                let params = params();
+                let params = params()?;
                 let id = params["configId"].as_str().unwrap_or_default();
                 actions.extend(self.option_actions(id, &params["value"]));
             }
@@ -109,7 +141,7 @@ impl Session {
         };
         for action in actions {
             let ruling = self.rule(&action);
-            self.note_ruling(&ruling, &method, About::Last);
+            self.note_ruling(&ruling, &method, About::Frame);
             if ruling.effect == Effect::Deny {
                 return Some(ruling.refusal());
             }
@@ -123,7 +155,7 @@ impl Session {
         let wished = model.map(Action::Model).into_iter().chain(mode.map(Action::Mode));
         for action in wished.collect::<Vec<_>>() {
             let ruling = self.rule(&action);
-            self.note_ruling(&ruling, "session/new", About::Last);
+            self.note_ruling(&ruling, "session/new", About::Frame);
             if ruling.effect == Effect::Deny {
                 return Some(ruling.refusal());
             }
@@ -134,16 +166,23 @@ impl Session {
     /// The agent has told its options: a mode that is denied is set back before anything
     /// else is asked of it, or the session ends.
     pub(super) fn check_mode(&mut self) {
-        let Some(mode) = self.current("mode") else { return };
-        if self.judge.mode.as_ref() == Some(&mode) {
-            return;
+        let modes = self.current_modes();
+        let Some(mode) = modes.first().cloned() else { return };
+        if !self.is_open && self.judge.chosen_mode.is_none() {
+            self.judge.chosen_mode = Some(mode.clone());
         }
-        let ruling = self.rule(&Action::Mode(mode.clone()));
-        if ruling.effect != Effect::Deny {
+        let denied = modes.iter().find_map(|mode| {
+            let ruling = self.rule(&Action::Mode(mode.clone()));
+            (ruling.effect == Effect::Deny).then(|| (mode.clone(), ruling))
+        });
+        let Some((mode, ruling)) = denied else {
             self.judge.mode = Some(mode);
             return;
+        };
+        if self.judge.chosen_mode.as_ref() == Some(&mode) {
+            self.judge.chosen_mode = None;
         }
-        self.note_ruling(&ruling, "session/update", About::Last);
+        self.note_ruling(&ruling, "session/update", About::Frame);
         self.judge.set_back += 1;
         let before = self.judge.mode.clone().into_iter();
         let other = before
@@ -194,6 +233,7 @@ impl Session {
     /// A mode was set by request: some agents tell nobody.
     pub(super) fn mode_set(&mut self, request: &Request) {
         if let Some(mode) = &request.sets {
+            self.judge.chosen_mode = Some(mode.clone());
             self.take_options(Some(json!({ "currentModeId": mode })));
         }
     }
@@ -264,6 +304,12 @@ pub fn meta_actions(frame: &Frame) -> Result<Vec<Action>, Refusal> {
         return texts_in(raw).map(|texts| texts.into_iter().map(Action::Mode).collect());
     };
     let Some(members) = meta.as_object() else { return Ok(Vec::new()) };
+    if members.iter().any(|(name, value)| !PLAIN_META.contains(&name.as_str()) && hands_over(value, DEPTH)) {
+        return Err(denied(
+            None,
+            "the `_meta` of this request hands the agent permissions or programs of its own",
+        ));
+    }
     let mut actions = Vec::new();
     for (name, value) in members.iter().filter(|(name, _)| !PLAIN_META.contains(&name.as_str())) {
         actions.push(Action::Setting { id: format!("_meta.{name}"), value: value.to_string() });
@@ -325,24 +371,39 @@ fn without_halves(token: &str) -> String {
     out
 }
 
-/// Texts beneath names that speak of modes or permissions.
+/// Whatever may be a mode: each name that is switched on, and each text that is one word.
 fn modes_in(name: &str, value: &Value, left: &mut usize, actions: &mut Vec<Action>) {
     *left = left.saturating_sub(1);
     if *left == 0 {
         return;
     }
-    let lower = name.to_lowercase();
+    if !matches!(value, Value::Bool(false)) {
+        actions.push(Action::Mode(name.to_string()));
+    }
     match value {
-        Value::String(text) if MODE_LIKE.iter().any(|part| lower.contains(part)) => {
+        Value::String(text) if text.len() <= LONGEST_MODE && !text.contains(char::is_whitespace) => {
             actions.push(Action::Mode(text.clone()));
         }
-        // `{"yolo": true}` is a mode, too.
-        Value::Bool(true) => actions.push(Action::Mode(name.to_string())),
         Value::Array(all) => all.iter().for_each(|value| modes_in(name, value, left, actions)),
         Value::Object(members) => members.iter().for_each(|(inner, value)| {
             modes_in(inner, value, left, actions);
         }),
         _ => {}
+    }
+}
+
+/// Whether a `_meta` has a member by which an editor would hand an agent permissions, programs or
+/// settings of its own.
+fn hands_over(value: &Value, depth: usize) -> bool {
+    match value {
+        _ if depth == 0 => true,
+        Value::Array(all) => all.iter().any(|value| hands_over(value, depth - 1)),
+        Value::Object(members) => members.iter().any(|(name, value)| {
+            let plain: String =
+                name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
+            HANDED_OVER.contains(&plain.as_str()) || hands_over(value, depth - 1)
+        }),
+        _ => false,
     }
 }
 
@@ -370,10 +431,20 @@ mod tests {
     #[test]
     fn modes_are_found_wherever_they_stand() {
         assert!(modes(r#"{"traceparent":"x","conductor":{"mode":"y"}}"#).is_empty());
-        assert_eq!(modes(r#"{"claudeCode":{"options":{"permissionMode":"bypass"}}}"#), ["bypass"]);
-        assert_eq!(modes(r#"{"x":{"approval_policy":["never"]}}"#), ["never"]);
-        assert_eq!(modes(r#"{"x":{"yolo":true,"other":false}}"#), ["yolo"]);
-        assert_eq!(modes(r#"{"x":{"\u006dode":"bypa\u0073s"}}"#), ["bypass"]);
+        for (meta, mode) in [
+            (r#"{"claudeCode":{"options":{"permissionMode":"bypass"}}}"#, "bypass"),
+            (r#"{"x":{"approval_policy":["never"]}}"#, "never"),
+            (r#"{"x":{"yolo":true,"other":false}}"#, "yolo"),
+            (r#"{"x":{"dangerously-skip":null}}"#, "dangerously-skip"),
+            (r#"{"x":{"\u006dode":"bypa\u0073s"}}"#, "bypass"),
+        ] {
+            assert!(modes(meta).contains(&mode.to_string()), "{meta}");
+        }
+        assert!(!modes(r#"{"x":{"yolo":false}}"#).contains(&"yolo".to_string()));
+        for meta in [r#"{"claudeCode":{"options":{"allowedTools":["Bash"]}}}"#, r#"{"x":{"extra_args":{}}}"#]
+        {
+            assert!(actions(meta).is_err(), "{meta}");
+        }
         assert!(actions("7").unwrap().is_empty());
     }
 

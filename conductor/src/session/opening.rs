@@ -50,14 +50,16 @@ impl Session {
     pub(super) fn with_injected(&self, servers: &Value) -> Option<Value> {
         let able = &self.binding.as_ref()?.process().hello.result["agentCapabilities"]["mcpCapabilities"];
         let mut all = servers.as_array().cloned().unwrap_or_default();
-        let brought = all.len();
+        let mut is_more = false;
         for server in &self.open.injected {
             let is_usable = server["type"].as_str().is_none_or(|transport| able[transport] == true);
-            if is_usable && !all.iter().any(|other| other["name"] == server["name"]) {
+            if is_usable {
+                all.retain(|other| other["name"] != server["name"]);
                 all.push(server.clone());
+                is_more = true;
             }
         }
-        (all.len() > brought).then_some(Value::Array(all))
+        is_more.then_some(Value::Array(all))
     }
 
     /// Answers the opening request, which nobody else has answered.
@@ -69,6 +71,9 @@ impl Session {
     }
 
     pub(super) fn answer_opening(&mut self, refusal: &Refusal) {
+        if std::mem::replace(&mut self.is_refused, true) {
+            return;
+        }
         self.requests.drain(|request| request.purpose == Purpose::Open);
         let request = self.open.request.clone();
         self.say_editor(refusal.frame(request.get(request.peek().id)));

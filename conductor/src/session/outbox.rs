@@ -53,6 +53,8 @@ pub(super) enum Entry {
 pub(super) enum About {
     /// The one in hand, by its place in its run.
     Input(u32),
+    /// The one that was just heard, which stands alone.
+    Frame,
     /// The one that was recorded last.
     Last,
 }
@@ -171,6 +173,7 @@ impl Session {
             }
             Input::Frame(..) | Input::Nothing => {}
         }
+        let heard = self.recorder.last_seq();
         self.outgoing.clear();
         self.deferred = false;
         for entry in std::mem::take(&mut self.entries) {
@@ -181,6 +184,7 @@ impl Session {
                 Entry::Judged(about, mut params) => {
                     params["seq"] = match about {
                         About::Input(index) => first + u64::from(index),
+                        About::Frame => heard,
                         About::Last => self.recorder.last_seq(),
                     }
                     .into();

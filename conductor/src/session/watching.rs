@@ -127,6 +127,10 @@ impl Session {
         if let Some(kind) = update.kind {
             call.kind = Some(kind.into_owned());
         }
+        if call.is_over {
+            // Some agents use an id again.
+            *call = Call { since: judged, ..Call::default() };
+        }
         let is_over = matches!(update.status.as_deref(), Some("completed" | "failed"));
         let changes = !call.kind.as_deref().is_some_and(|kind| HARMLESS.contains(&kind));
         let unasked = is_over && changes && !call.is_decided && !call.is_over && judged == call.since;

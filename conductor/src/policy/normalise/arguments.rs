@@ -1,9 +1,11 @@
 //! What the arguments of a tool that is not known name as commands, files and
 //! addresses.
 
+use std::{collections::BTreeSet, path::PathBuf};
+
 use serde_json::Value;
 
-use super::{Ground, SubAction, fetch, hidden, is_file_uri, place, strings};
+use super::{Ground, SubAction, fetch, hidden, is_file_uri, place, strings, terminal::directory};
 use crate::policy::{shell, text};
 
 /// More texts than this are not looked at.
@@ -57,19 +59,84 @@ pub fn mcp(server: &str, tool: &str, arguments: &Value, ground: &Ground<'_>) -> 
     found
 }
 
-/// What the texts in a value name.
+/// What the texts in a value name. If one says where commands run, they are judged from there.
 pub fn named_in(value: &Value, ground: &Ground<'_>) -> Vec<SubAction> {
-    let mut scan = Scan { found: Vec::new(), texts: 0, ground };
+    let mut directories = BTreeSet::new();
+    directories_in(value, &["cwd", "workdir", "workingdirectory"], 0, &mut directories);
+    let (directory, fault) = agreed(&directories, ground);
+    let run = Ground { cwd: directory.as_deref().unwrap_or(ground.cwd), ..*ground };
+    let mut scan = Scan { found: Vec::new(), texts: 0, commands: 0, ground, run: &run };
     if !scan.value("", value, 0) {
         scan.found.push(SubAction::unknown("there are too many arguments to look at"));
     }
+    if let (Some(fault), 1..) = (fault, scan.commands) {
+        scan.found.push(SubAction::unknown(fault));
+    }
     scan.found
+}
+
+/// The texts at keys of these names, at any depth that is looked at.
+pub fn directories_in<'a>(value: &'a Value, names: &[&str], depth: usize, found: &mut BTreeSet<&'a str>) {
+    if depth > DEEPEST {
+        return;
+    }
+    match value {
+        Value::Array(list) => list.iter().for_each(|value| directories_in(value, names, depth + 1, found)),
+        Value::Object(object) => {
+            for (key, value) in object {
+                match value {
+                    Value::String(given) if !given.is_empty() && is_one_of(names, key) => {
+                        found.insert(given);
+                    }
+                    Value::Array(_) | Value::Object(_) => directories_in(value, names, depth + 1, found),
+                    _ => {}
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The one directory that all of these name, beneath a root; or what is wrong with them.
+pub fn agreed(directories: &BTreeSet<&str>, ground: &Ground<'_>) -> (Option<PathBuf>, Option<String>) {
+    let resolved: Result<BTreeSet<PathBuf>, String> =
+        directories.iter().map(|given| directory(given, ground)).collect();
+    match resolved {
+        Err(why) => (None, Some(why)),
+        Ok(resolved) if resolved.len() > 1 => (None, Some("it names two directories to run in".into())),
+        Ok(resolved) => (resolved.into_iter().next(), None),
+    }
+}
+
+/// A program with its arguments, as an agent names them. Some put the words together again and give
+/// them to a shell.
+pub fn words(argv: &[String], ground: &Ground<'_>) -> Vec<SubAction> {
+    let program = argv.first().and_then(|program| program.rsplit('/').next()).unwrap_or_default();
+    let is_shell = matches!(program, "sh" | "bash" | "dash" | "zsh" | "ksh" | "ash");
+    let takes_line = |option: &String| option.starts_with('-') && option.ends_with('c');
+    // A line for a shell is read as one.
+    let line = (is_shell && argv.get(1).is_some_and(takes_line)).then_some(2);
+    let is_special = |word: &str| {
+        let splits = word.split_whitespace().skip(1).any(|part| part.starts_with('-'));
+        splits
+            || word.contains([
+                ';', '|', '&', '$', '`', '>', '<', '(', ')', '*', '?', '[', '{', '\n', '\'', '"', '\\',
+            ])
+    };
+    let mut found = shell::argv(argv, ground);
+    if argv.iter().enumerate().any(|(at, word)| Some(at) != line && is_special(word)) {
+        found.push(SubAction::unknown("an agent may hand these words to a shell"));
+    }
+    found
 }
 
 struct Scan<'a> {
     found: Vec<SubAction>,
     texts: usize,
+    commands: usize,
     ground: &'a Ground<'a>,
+    /// Where commands run.
+    run: &'a Ground<'a>,
 }
 
 impl Scan<'_> {
@@ -89,7 +156,8 @@ impl Scan<'_> {
                 if is_one_of(&COMMANDS, key)
                     && let Some(argv) = strings(value).filter(|argv| !argv.is_empty())
                 {
-                    self.found.extend(shell::argv(&argv, self.ground));
+                    self.commands += 1;
+                    self.found.extend(words(&argv, self.run));
                     return true;
                 }
                 list.iter().all(|value| self.value(key, value, depth + 1))
@@ -112,7 +180,8 @@ impl Scan<'_> {
             return;
         }
         if is_one_of(&COMMANDS, key) {
-            self.found.extend(shell::line(given, self.ground));
+            self.commands += 1;
+            self.found.extend(shell::line(given, self.run));
         } else if is_file_uri(given) {
             self.found.push(SubAction::Write(place(given, self.ground)));
         } else if is_address(given) || is_one_of(&ADDRESSES, key) {

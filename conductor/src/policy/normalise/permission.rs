@@ -12,8 +12,8 @@ use serde_json::{Map, Value};
 
 use super::{
     Ground, SubAction,
-    arguments::{self, addresses_in, named_in, quoted},
-    fetch, hidden, place, strings,
+    arguments::{self, addresses_in, named_in, quoted, words},
+    fetch, hidden, inner, place, strings,
     terminal::directory,
     tools::{self, Meaning, Reading},
 };
@@ -72,7 +72,7 @@ fn subject(subject: &Value, earlier: &[Value], options: &[Value], ground: &Groun
     match subject.get("command") {
         Some(Value::String(line)) => found.extend(shell::line(line, &ground)),
         Some(list) => match strings(list) {
-            Some(argv) if !argv.is_empty() => found.extend(shell::argv(&argv, &ground)),
+            Some(argv) if !argv.is_empty() => found.extend(words(&argv, &ground)),
             _ => found.push(SubAction::unknown("the command is neither a text nor a list of texts")),
         },
         None => found.push(SubAction::unknown("it does not say which command would run")),
@@ -105,6 +105,8 @@ struct Call<'a> {
     /// The paths of the diffs in the latest content.
     diffs: Vec<&'a str>,
     locations: Vec<&'a str>,
+    /// Where it says to run, beside its input.
+    directories: BTreeSet<&'a str>,
     /// What is wrong with the frames themselves.
     faults: Vec<&'static str>,
 }
@@ -159,6 +161,15 @@ impl<'a> Call<'a> {
             text(within("/serverId")),
         ];
         self.servers.extend(servers.into_iter().flatten());
+        for (key, value) in frame.iter().filter(|(key, _)| *key != "rawInput" && *key != "content") {
+            const NAMES: [&str; 4] = ["cwd", "workdir", "workingdirectory", "directory"];
+            match value {
+                Value::String(given) if !given.is_empty() && NAMES.contains(&&*arguments::squeezed(key)) => {
+                    self.directories.insert(given);
+                }
+                _ => arguments::directories_in(value, &NAMES, 0, &mut self.directories),
+            }
+        }
         self.is_wrapped_mcp |= within("/is_mcp_tool_call").and_then(Value::as_bool) == Some(true);
         // Qwen says whose tool it is.
         self.is_foreign |= text(within("/provenance")).is_some_and(|whose| whose != "builtin");
@@ -225,7 +236,13 @@ impl<'a> Call<'a> {
         {
             found.push(SubAction::unknown("its name and what is beside it name different servers"));
         }
+        let (directory, fault) = arguments::agreed(&self.directories, ground);
+        found.extend(fault.map(SubAction::unknown));
+        let ground = &Ground { cwd: directory.as_deref().unwrap_or(ground.cwd), ..*ground };
         let inputs = self.inputs(&mut found);
+        if directory.is_some() {
+            found.extend(self.contradiction(&inputs, ground));
+        }
         let meaning = self.meaning(&inputs);
         match &meaning {
             Some(Meaning::Mcp { server, tool }) => {
@@ -239,10 +256,13 @@ impl<'a> Call<'a> {
                     .for_each(|input| found.extend(named_in(&Value::Object((*input).clone()), ground)));
                 self.rest(&mut found, ground);
             }
-            Some(Meaning::Mode) => found.extend(self.mode(options)),
+            Some(Meaning::Mode) => {
+                found.extend(self.mode(options));
+                self.inner(&inputs, &mut found, ground);
+            }
             Some(Meaning::Plain) => {
                 found.push(SubAction::Tool { name: self.name().unwrap_or("unnamed").into() });
-                self.rest(&mut found, ground);
+                self.inner(&inputs, &mut found, ground);
             }
             Some(meaning) => self.understood(meaning, &inputs, &mut found, ground),
             None => self.stranger(&inputs, &mut found, ground),
@@ -292,6 +312,35 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// The input says to run somewhere else than what is beside it.
+    fn contradiction(&self, inputs: &[&Map<String, Value>], ground: &Ground<'_>) -> Option<SubAction> {
+        let mut named = BTreeSet::new();
+        for (key, value) in inputs.iter().flat_map(|input| input.iter()) {
+            let is_directory = matches!(&*arguments::squeezed(key), "cwd" | "workdir" | "workingdirectory");
+            named.extend(value.as_str().filter(|given| is_directory && !given.is_empty()));
+        }
+        let is_same = |given: &&str| directory(given, ground).is_ok_and(|resolved| resolved == ground.cwd);
+        (!named.iter().all(is_same))
+            .then(|| SubAction::unknown("its input names another directory than what is beside it"))
+    }
+
+    /// A tool that is of no consequence outside of the agent, if its kind and its input do not say
+    /// otherwise. Then what they say counts as well.
+    fn inner(&self, inputs: &[&Map<String, Value>], found: &mut Vec<SubAction>, ground: &Ground<'_>) {
+        let name = arguments::squeezed(self.name().unwrap_or_default());
+        if !inner::is_kind(&name, self.kind, !inputs.is_empty())
+            || !inputs.iter().all(|input| inner::is_input(input))
+        {
+            found.push(SubAction::unknown("its name and its input disagree"));
+            let meaning = self.kind.and_then(tools::by_kind).filter(|meaning| *meaning != Meaning::Mode);
+            if let Some(meaning) = meaning {
+                self.understood(&meaning, inputs, found, ground);
+            }
+            inputs.iter().for_each(|input| found.extend(named_in(&Value::Object((*input).clone()), ground)));
+        }
+        self.rest(found, ground);
+    }
+
     /// A tool that is known.
     fn understood(
         &self,
@@ -300,7 +349,7 @@ impl<'a> Call<'a> {
         found: &mut Vec<SubAction>,
         ground: &Ground<'_>,
     ) {
-        let is_read = matches!(meaning, Meaning::Read | Meaning::Search | Meaning::Glob);
+        let is_read = matches!(meaning, Meaning::Read | Meaning::Search | Meaning::Glob | Meaning::Lookup);
         let changes = matches!(self.kind, Some("edit" | "delete" | "move" | "execute" | "switch_mode"));
         if changes && (is_read || *meaning == Meaning::Fetch) {
             found.push(SubAction::unknown(
@@ -377,7 +426,8 @@ impl<'a> Call<'a> {
         }
         let named: Vec<SubAction> =
             inputs.iter().flat_map(|input| named_in(&Value::Object((*input).clone()), ground)).collect();
-        let acts = !matches!(self.kind, None | Some("other" | "think" | "read" | "search"));
+        let acts = !matches!(self.kind, None | Some("other" | "think"))
+            || inputs.iter().any(|input| tools::leaves_sandbox(input) || inner::has_content(input));
         if inputs.is_empty() || !named.is_empty() || acts {
             found.push(SubAction::unknown("it is not known what this tool does with what it is given"));
         }

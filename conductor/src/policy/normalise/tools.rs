@@ -10,8 +10,8 @@ use serde_json::{Map, Value};
 
 use super::{
     Ground, SubAction,
-    arguments::{addresses_in, is_address, quoted, squeezed},
-    fetch, place, strings,
+    arguments::{addresses_in, is_address, quoted, squeezed, words},
+    fetch, patterns, place, strings,
     terminal::directory,
 };
 use crate::policy::{PathFact, shell};
@@ -29,6 +29,8 @@ pub enum Meaning {
     Search,
     /// Like that, for files whose names have a pattern.
     Glob,
+    /// One of these, or a search somewhere else: only its kind is known.
+    Lookup,
     /// Reads or changes files: its `command` says which.
     Editor,
     /// Fetches something.
@@ -85,7 +87,7 @@ pub fn by_kind(kind: &str) -> Option<Meaning> {
         "edit" | "delete" | "move" => Meaning::Write,
         "read" => Meaning::Read,
         // Without a name it is not known whether its pattern is one of names or of content.
-        "search" => Meaning::Glob,
+        "search" => Meaning::Lookup,
         "fetch" => Meaning::Fetch,
         "switch_mode" => Meaning::Mode,
         _ => return None,
@@ -160,6 +162,9 @@ const CONTENTS: [&str; 27] = [
     "viewrange",
 ];
 
+/// Those of them that say where something is put, which no tool does that only reads.
+const TARGETS: [&str; 4] = ["destination", "destinationpath", "newpath", "movepath"];
+
 /// Keys of tools that read or search which say how, not where.
 const LOOKS: [&str; 13] = [
     "pattern",
@@ -177,12 +182,57 @@ const LOOKS: [&str; 13] = [
     "includepattern",
 ];
 
-/// Keys of tools that run commands which do not change what is run. The next two say that the
-/// command is to leave the agent's own sandbox, which is why it asks.
-const AROUND: [&str; 11] = [
+/// Keys of tools that read or search whose numbers and switches say how much, and how it is shown.
+const MEASURES: [&str; 43] = [
+    "a",
+    "after",
+    "aftercontext",
+    "b",
+    "before",
+    "beforecontext",
+    "c",
+    "casesensitive",
+    "charlimit",
+    "context",
+    "contextlines",
+    "count",
+    "depth",
+    "end",
+    "endline",
+    "endlineoneindexed",
+    "endlineoneindexedinclusive",
+    "headlimit",
+    "i",
+    "ignorecase",
+    "length",
+    "limit",
+    "line",
+    "linecount",
+    "linelimit",
+    "linenumbers",
+    "lines",
+    "linestart",
+    "maxdepth",
+    "maxresults",
+    "multiline",
+    "n",
+    "offset",
+    "pages",
+    "range",
+    "recursive",
+    "respectgitignore",
+    "shouldreadentirefile",
+    "start",
+    "startline",
+    "startlineoneindexed",
+    "timeout",
+    "viewrange",
+];
+
+/// Keys of tools that run commands which do not change what is run.
+const AROUND: [&str; 10] = [
     "description",
     "reason",
-    "sandboxpermissions",
     "justification",
     "explanation",
     "callid",
@@ -203,7 +253,8 @@ pub struct Reading {
 }
 
 impl Reading {
-    fn unknown(&mut self, what: impl Into<String>) {
+    /// Something that could not be understood.
+    pub fn unknown(&mut self, what: impl Into<String>) {
         self.found.push(SubAction::unknown(what));
     }
 
@@ -231,21 +282,49 @@ fn is_idle(value: &Value) -> bool {
     }
 }
 
+/// A value that turns nothing on.
+fn is_void(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Bool(true) => false,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(object) => object.is_empty(),
+    }
+}
+
+/// Whether an input asks for more rights than the agent gives its tools.
+pub fn leaves_sandbox(input: &Map<String, Value>) -> bool {
+    const SIGNS: [&str; 9] =
+        ["sandbox", "escalat", "elevat", "privilege", "sudo", "danger", "bypass", "unsaf", "skippermission"];
+    input.iter().any(|(key, value)| {
+        let key = squeezed(key);
+        let is_usual = matches!(value.as_str(), Some("use_default" | "default"));
+        SIGNS.iter().any(|sign| key.contains(sign)) && !is_usual && !is_void(value)
+    })
+}
+
 /// Reads the input of a tool. `Mode`, `Plain` and `Mcp` are not for here.
 pub fn read(meaning: &Meaning, input: &Map<String, Value>, ground: &Ground<'_>) -> Reading {
     let mut reading = Reading::default();
+    if leaves_sandbox(input) {
+        reading.unknown("it wants to leave its sandbox");
+    }
     match meaning {
         Meaning::Shell => run(input, ground, &mut reading),
         Meaning::Write => files(input, true, ground, &mut reading, 0),
-        Meaning::Read | Meaning::Search | Meaning::Glob => {
+        Meaning::Read | Meaning::Search | Meaning::Glob | Meaning::Lookup => {
             files(input, false, ground, &mut reading, 0);
-            if *meaning == Meaning::Glob {
-                glob(input, ground, &mut reading);
+            let is_placed = !reading.objects.is_empty();
+            if *meaning == Meaning::Lookup && !is_placed {
+                elsewhere(input, ground, &mut reading);
             }
             // A search without a place is one of the session's directory.
-            if *meaning != Meaning::Read && reading.objects.is_empty() {
+            if *meaning != Meaning::Read && !is_placed {
                 reading.place(place(".", ground), false);
             }
+            patterns::read(meaning, input, ground, &mut reading);
         }
         Meaning::Editor => editor(input, ground, &mut reading),
         Meaning::Fetch => addresses(input, ground, &mut reading),
@@ -277,6 +356,8 @@ fn run(input: &Map<String, Value>, ground: &Ground<'_>, reading: &mut Reading) {
             // What the agent itself makes of the command; it is looked at here anew.
             "parsedcmd" | "commandactions" | "proposedexecpolicyamendment" | "availabledecisions" => {}
             key if AROUND.contains(&key) || is_idle(value) => {}
+            // What it asks for is noted for every tool.
+            "sandboxpermissions" if value.is_string() => {}
             _ => reading.stray(key),
         }
     }
@@ -302,7 +383,7 @@ fn run(input: &Map<String, Value>, ground: &Ground<'_>, reading: &mut Reading) {
         let actions = match command {
             Value::String(line) => shell::line(line, &ground),
             list => match strings(list) {
-                Some(argv) if !argv.is_empty() => shell::argv(&argv, &ground),
+                Some(argv) if !argv.is_empty() => words(&argv, &ground),
                 _ => vec![SubAction::unknown("its command is neither a text nor a list of texts")],
             },
         };
@@ -328,6 +409,9 @@ fn files(
     let ignored: &[&str] = if is_write { &CONTENTS } else { &LOOKS };
     for (key, value) in input {
         let squeezed = squeezed(key);
+        if !is_write && TARGETS.contains(&squeezed.as_str()) && !is_void(value) {
+            reading.stray(key);
+        }
         match (squeezed.as_str(), value) {
             (key, Value::String(given)) if PLACES.contains(&key) => {
                 reading.place(place(given, ground), is_write);
@@ -358,11 +442,12 @@ fn files(
             ("input" | "patch" | "patchtext", Value::String(text)) if is_write => {
                 patch(text, ground, reading);
             }
-            (name, Value::String(given)) if ignored.contains(&name) => {
-                // Which files are looked for can be said with a path, too.
-                let is_filter = matches!(name, "include" | "exclude" | "glob" | "includepattern");
-                if !is_write && is_filter && leaves(given) {
-                    reading.place(place(base(given), ground), is_write);
+            // What patterns among them lead to is told apart.
+            (name, Value::String(_)) if ignored.contains(&name) => {}
+            // A switch may well turn a tool that reads into one that does not.
+            (name, value) if !is_write && !MEASURES.contains(&name) => {
+                if !is_void(value) {
+                    reading.stray(key);
                 }
             }
             (_, value) if is_idle(value) => {}
@@ -390,38 +475,12 @@ fn patch(text: &str, ground: &Ground<'_>, reading: &mut Reading) {
     }
 }
 
-/// A pattern that may lead out of the directory that is searched.
-fn leaves(pattern: &str) -> bool {
-    pattern.starts_with(['/', '~', '$']) || climbs(pattern)
-}
-
-/// A pattern that goes up, or may.
-fn climbs(pattern: &str) -> bool {
-    let in_braces =
-        pattern.contains('{') && (pattern.contains("..") || pattern.contains("{/") || pattern.contains(",/"));
-    in_braces || pattern.split('/').any(|component| component == "..")
-}
-
-/// What stands before the first component that is a pattern.
-fn base(pattern: &str) -> &str {
-    let special = pattern.find(['*', '?', '[', '{']).unwrap_or(pattern.len());
-    let literal = pattern.get(..special).unwrap_or_default();
-    match literal.rfind('/') {
-        _ if special == pattern.len() => pattern,
-        Some(0) => "/",
-        Some(end) => literal.get(..end).unwrap_or_default(),
-        None => ".",
-    }
-}
-
-fn glob(input: &Map<String, Value>, ground: &Ground<'_>, reading: &mut Reading) {
-    let pattern = input.get("pattern").and_then(Value::as_str).unwrap_or_default();
-    if leaves(pattern) {
-        reading.place(place(base(pattern), ground), false);
-        let rest = pattern.strip_prefix(base(pattern)).unwrap_or(pattern);
-        if climbs(rest) {
-            reading.unknown("the pattern leads to places that it does not name");
-        }
+/// A search of which it is not known where: perhaps in the web.
+fn elsewhere(input: &Map<String, Value>, ground: &Ground<'_>, reading: &mut Reading) {
+    let Some(query) = input.get("query").filter(|query| !is_void(query)) else { return };
+    reading.unknown("it does not say where it searches, which may be the web");
+    for given in query.as_str().map(addresses_in).unwrap_or_default() {
+        reading.found.extend(fetch(given, ground));
     }
 }
 

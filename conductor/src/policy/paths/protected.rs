@@ -11,11 +11,15 @@
 //! protected from being read, too. A sample of such a file (`.env.example`) is
 //! made to be read and is not protected.
 
+mod aim;
+
 use std::{
     borrow::Cow,
     ffi::OsStr,
     path::{Component, Path},
 };
+
+pub use self::aim::is_aimed_at_secrets;
 
 /// Why a name is protected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +63,7 @@ static NAMES: &[(&str, Protection)] = &[
     (".bash_profile", STARTUP),
     (".bashrc", STARTUP),
     (".bazelrc", STARTUP),
+    (".boto", ACCOUNT),
     (".buildkite", CI),
     (".circleci", CI),
     (".cirrus.yml", CI),
@@ -69,10 +74,14 @@ static NAMES: &[(&str, Protection)] = &[
     (".conductor", AGENT),
     (".continue", AGENT),
     (".copilot", AGENT),
+    (".credentials.json", ACCOUNT),
+    (".crush", AGENT),
+    (".crush.json", AGENT),
     (".cshrc", STARTUP),
     (".curlrc", STARTUP),
     (".cursor", AGENT),
     (".cursorrules", ORDERS),
+    (".dev.vars", ENV),
     (".devcontainer", EDITOR),
     (".devcontainer.json", EDITOR),
     (".dir-locals.el", EDITOR),
@@ -83,9 +92,12 @@ static NAMES: &[(&str, Protection)] = &[
     (".emacs.d", EDITOR),
     (".envrc", ENV),
     (".exrc", EDITOR),
+    (".factory", AGENT),
     (".fast-agent", AGENT),
+    (".flaskenv", ENV),
     (".fleet", EDITOR),
     (".forgejo", CI),
+    (".ftpconfig", ACCOUNT),
     (".gdbinit", STARTUP),
     (".gemini", AGENT),
     (".git", GIT),
@@ -107,19 +119,23 @@ static NAMES: &[(&str, Protection)] = &[
     (".husky", HOOK),
     (".idea", EDITOR),
     (".inputrc", STARTUP),
+    (".irbrc", STARTUP),
     (".jj", HOOK),
     (".junie", AGENT),
     (".kilocode", AGENT),
     (".kiro", AGENT),
     (".kshrc", STARTUP),
     (".kube", ACCOUNT),
+    (".kubeconfig", ACCOUNT),
     (".lldbinit", STARTUP),
     (".lldbinit-lldb", STARTUP),
+    (".lvimrc", EDITOR),
     (".m2", STARTUP),
     (".mcp.json", AGENT),
     (".mise.toml", STARTUP),
     (".mvn", STARTUP),
     (".my.cnf", ACCOUNT),
+    (".mylogin.cnf", ACCOUNT),
     (".netrc", ACCOUNT),
     (".nova", EDITOR),
     (".npmrc", ACCOUNT),
@@ -135,6 +151,7 @@ static NAMES: &[(&str, Protection)] = &[
     (".pre-commit-config.yml", HOOK),
     (".pre-commit-hooks.yaml", HOOK),
     (".profile", STARTUP),
+    (".proverc", STARTUP),
     (".psqlrc", STARTUP),
     (".pypirc", ACCOUNT),
     (".python_history", ACCOUNT),
@@ -144,14 +161,21 @@ static NAMES: &[(&str, Protection)] = &[
     (".roo", AGENT),
     (".rooignore", AGENT),
     (".roomodes", AGENT),
+    (".rprofile", STARTUP),
+    (".rspec", STARTUP),
+    (".rules", ORDERS),
+    (".s3cfg", ACCOUNT),
     (".semaphore", CI),
+    (".sqliterc", STARTUP),
     (".ssh", KEY),
     (".svn", HOOK),
     (".tcshrc", STARTUP),
     (".teamcity", CI),
     (".terraformrc", ACCOUNT),
     (".tmux.conf", STARTUP),
+    (".token", ACCOUNT),
     (".tool-versions", STARTUP),
+    (".trae", AGENT),
     (".travis.yml", CI),
     (".vault-token", ACCOUNT),
     (".vim", EDITOR),
@@ -173,14 +197,19 @@ static NAMES: &[(&str, Protection)] = &[
     (".zsh_history", ACCOUNT),
     (".zshenv", STARTUP),
     (".zshrc", STARTUP),
+    ("_netrc", ACCOUNT),
 ];
 
 /// Names of files, folded, sorted. The directories above the root may have such names.
 static FILES: &[(&str, Protection)] = &[
+    (".cargo", STARTUP),
+    (".venv", STARTUP),
+    ("accesskeys.csv", ACCOUNT),
     ("agent.md", ORDERS),
     ("agents.md", ORDERS),
     ("agents.override.md", ORDERS),
     ("appveyor.yml", CI),
+    ("auth.json", ACCOUNT),
     ("azure-pipelines.yaml", CI),
     ("azure-pipelines.yml", CI),
     ("bitbucket-pipelines.yml", CI),
@@ -191,18 +220,25 @@ static FILES: &[(&str, Protection)] = &[
     ("cloudbuild.yaml", CI),
     ("cloudbuild.yml", CI),
     ("codeowners", CI),
+    ("commondir", GIT),
+    ("cookies.sqlite", ACCOUNT),
     ("copilot-instructions.md", ORDERS),
-    ("credentials", ACCOUNT),
+    ("credentials.csv", ACCOUNT),
     ("credentials.json", ACCOUNT),
     ("credentials.toml", ACCOUNT),
+    ("credentials.xml", ACCOUNT),
     ("credentials.yaml", ACCOUNT),
     ("credentials.yml", ACCOUNT),
+    ("crush.json", AGENT),
     ("fastagent.config.yaml", AGENT),
     ("fastagent.jsonl", AGENT),
     ("fastagent.secrets.yaml", ACCOUNT),
+    ("gcp-key.json", ACCOUNT),
     ("gemini.md", ORDERS),
+    ("gitdir", GIT),
     ("git~1", GIT),
     ("jenkinsfile", CI),
+    ("kube.config", ACCOUNT),
     ("kubeconfig", ACCOUNT),
     ("lefthook.toml", HOOK),
     ("lefthook.yaml", HOOK),
@@ -210,20 +246,31 @@ static FILES: &[(&str, Protection)] = &[
     ("local.settings.json", ACCOUNT),
     ("mcp.json", AGENT),
     ("mise.toml", STARTUP),
+    ("oauth_creds.json", ACCOUNT),
     ("opencode.json", AGENT),
     ("opencode.jsonc", AGENT),
+    ("packed-refs", GIT),
+    ("pip.conf", ACCOUNT),
+    ("pip.ini", ACCOUNT),
     ("pyvenv.cfg", STARTUP),
     ("qwen.md", ORDERS),
+    ("rclone.conf", ACCOUNT),
+    ("rootkey.csv", ACCOUNT),
     ("service-account.json", ACCOUNT),
     ("service_account.json", ACCOUNT),
+    ("sftp-config.json", ACCOUNT),
     ("sitecustomize.py", STARTUP),
     ("terraform.tfstate", ACCOUNT),
     ("terraform.tfstate.backup", ACCOUNT),
+    ("token.json", ACCOUNT),
+    ("tokens.json", ACCOUNT),
     ("usercustomize.py", STARTUP),
+    ("wp-config.php", ACCOUNT),
 ];
 
 /// Two names that follow one another, folded.
 static PAIRS: &[(&str, &str, Protection)] = &[
+    (".bundle", "config", STARTUP),
     (".cargo", "config", STARTUP),
     (".cargo", "config.toml", STARTUP),
     (".cargo", "credentials", ACCOUNT),
@@ -251,13 +298,19 @@ static PAIRS: &[(&str, &str, Protection)] = &[
     (".m2", "settings.xml", ACCOUNT),
     (".yarn", "plugins", HOOK),
     (".yarn", "releases", HOOK),
+    ("node_modules", ".bin", STARTUP),
+    ("venv", "bin", STARTUP),
+    ("venv", "scripts", STARTUP),
 ];
 
 /// How names begin.
 static BEGINNINGS: &[(&str, Protection)] = &[
     (".env", ENV),
     (".aider", AGENT),
+    (".crush", AGENT),
     (".goose", AGENT),
+    (".pgpass", ACCOUNT),
+    (".yarnrc", ACCOUNT),
     ("id_dsa", KEY),
     ("id_ecdsa", KEY),
     ("id_ed25519", KEY),
@@ -291,9 +344,51 @@ static ENDINGS: &[(&str, Protection)] = &[
     ("-service-account.json", ACCOUNT),
 ];
 
-/// What `secrets.` and `secret.` are followed by if they are data and not a program's source.
-static DATA: &[&str] =
-    &["cfg", "conf", "enc", "env", "ini", "json", "properties", "sops", "toml", "txt", "xml", "yaml", "yml"];
+/// Names of files or directories that hold secrets, unless it is a program's source that has such a
+/// name or lies in there.
+static LOOSE: &[&str] = &[".secrets", "credentials", "secrets", "token"];
+
+/// How files end that are a program's source or its documentation.
+static SOURCES: &[&str] = &[
+    "astro", "c", "cc", "cjs", "cpp", "cs", "css", "dart", "ex", "exs", "go", "h", "hpp", "hs", "html",
+    "java", "js", "jsx", "kt", "lua", "md", "mjs", "php", "py", "rb", "rs", "scala", "scss", "svelte",
+    "swift", "ts", "tsx", "vue",
+];
+
+/// What is put behind a name for a copy.
+static COPIES: &[&str] = &[".1", ".backup", ".bak", ".copy", ".old", ".orig", ".save", ".swo", ".swp", "~"];
+
+/// The hooks of git. A directory of hooks without any of these is something else.
+static HOOKS: &[&str] = &[
+    "applypatch-msg",
+    "commit-msg",
+    "fsmonitor-watchman",
+    "p4-changelist",
+    "p4-post-changelist",
+    "p4-pre-submit",
+    "p4-prepare-changelist",
+    "post-applypatch",
+    "post-checkout",
+    "post-commit",
+    "post-index-change",
+    "post-merge",
+    "post-receive",
+    "post-rewrite",
+    "post-update",
+    "pre-applypatch",
+    "pre-auto-gc",
+    "pre-commit",
+    "pre-merge-commit",
+    "pre-push",
+    "pre-rebase",
+    "pre-receive",
+    "prepare-commit-msg",
+    "proc-receive",
+    "push-to-checkout",
+    "reference-transaction",
+    "sendemail-validate",
+    "update",
+];
 
 /// What `.env` is followed by in files that are made to be read.
 static SAMPLES: &[&str] = &[".default", ".defaults", ".dist", ".example", ".sample", ".template"];
@@ -310,6 +405,8 @@ pub fn by_name(path: &Path, above: usize) -> Option<Protection> {
             found = Some(protection);
         }
     };
+    let is_source = path.file_name().is_some_and(|name| is_source(&fold(name)));
+    let mut is_in_git = false;
     let mut previous: Cow<'_, str> = Cow::Borrowed("");
     let mut components = path.components().enumerate().peekable();
     while let Some((at, component)) = components.next() {
@@ -321,21 +418,62 @@ pub fn by_name(path: &Path, above: usize) -> Option<Protection> {
         };
         // Working copies that agents make for themselves are workspaces like others.
         let next = components.peek().map(|(_, next)| fold(next.as_os_str()));
+        let is_last = next.is_none();
         let is_copy = next.is_some_and(|next| next == "worktrees");
         note(exact(NAMES, &name).filter(|protection| !(is_copy && *protection == AGENT)));
         note(PAIRS.iter().find(|(one, two, _)| *two == name && *one == previous).map(|pair| pair.2));
+        // Also submodules and working copies have one, deeper in.
+        if is_in_git && is_last && matches!(&*name, "config" | "config.worktree") {
+            note(Some(ACCOUNT));
+        }
+        is_in_git |= name == ".git" || name == "git~1";
+        if previous == "hooks" && HOOKS.contains(&&*name) {
+            note(Some(GIT));
+        }
         if at >= above {
             note(exact(FILES, &name));
             note(pattern(&name));
+            if !is_source && LOOSE.contains(&&*name) {
+                note(Some(ACCOUNT));
+            }
             // With a file of this name beside a few others, git takes a directory for a repository
             // and runs what its configuration names.
-            if name == "head" && components.peek().is_none() && component.as_os_str() == "HEAD" {
+            if is_last && component.as_os_str() == "HEAD" {
                 note(Some(GIT));
             }
+        }
+        if let Some(original) = original(&name) {
+            note(secret(original).filter(|_| at >= above));
         }
         previous = name;
     }
     found
+}
+
+/// The name of which this is that of a copy.
+fn original(name: &str) -> Option<&str> {
+    let mut rest = name.strip_prefix('#').and_then(|name| name.strip_suffix('#')).unwrap_or(name);
+    let mut is_swapped = false;
+    while let Some((copy, cut)) = COPIES.iter().find_map(|copy| Some((copy, rest.strip_suffix(copy)?))) {
+        is_swapped |= copy.starts_with(".sw");
+        rest = cut;
+    }
+    // An editor puts a dot before the name, too. `..env` was `.env`.
+    if is_swapped && !rest.strip_prefix('.').is_none_or(|bare| secret(rest).is_some() || bare.is_empty()) {
+        rest = rest.strip_prefix('.').unwrap_or(rest);
+    }
+    (rest != name && !rest.is_empty()).then_some(rest)
+}
+
+/// Why a single name is protected from being read, if it is.
+fn secret(name: &str) -> Option<Protection> {
+    let listed = exact(NAMES, name).into_iter().chain(exact(FILES, name)).chain(pattern(name));
+    let loose = LOOSE.contains(&name).then_some(ACCOUNT);
+    listed.chain(loose).find(|found| found.secret)
+}
+
+fn is_source(name: &str) -> bool {
+    name.rsplit_once('.').is_some_and(|(_, extension)| SOURCES.contains(&extension))
 }
 
 fn exact(list: &[(&str, Protection)], name: &str) -> Option<Protection> {
@@ -352,13 +490,19 @@ fn pattern(name: &str) -> Option<Protection> {
         let is_env = rest.is_empty() || rest.starts_with(|c: char| !c.is_alphanumeric());
         return (is_env && !is_sample).then_some(ENV);
     }
-    let data = |extension: &str| DATA.contains(&extension);
-    let is_data = ["secrets.", "secret."]
-        .iter()
-        .any(|word| name.strip_prefix(word).is_some_and(|rest| rest.rsplit('.').next().is_some_and(data)));
-    let is_local = name.ends_with(".env") || name.contains(".secrets.") || name.contains(".secret.");
-    if is_data || is_local {
+    let is_source = is_source(name);
+    let begins_with = |words: &[&str]| words.iter().any(|word| name.starts_with(word));
+    let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
+    let is_secret = begins_with(&["secrets.", "secret."]) || has(&[".secrets.", ".secret."]);
+    let is_account = name.ends_with(".json") && has(&["service-account", "service_account", "-adminsdk"]);
+    if is_secret && !is_source || is_account || name.ends_with(".env") {
         return Some(ACCOUNT);
+    }
+    let is_private = begins_with(&["privatekey", "private_key", "private-key"]) && !is_source
+        || name.starts_with("ssh_host_") && name.ends_with("_key")
+        || name.ends_with(".asc") && has(&["private", "secret"]);
+    if is_private {
+        return Some(KEY);
     }
     begins().or_else(ends).map(|(_, protection)| *protection)
 }

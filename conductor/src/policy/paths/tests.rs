@@ -228,11 +228,16 @@ fn programs_are_found_and_local_ones_told_apart() {
     program("bin/tool", 0o755);
     program("bin/data", 0o644);
     program("bin/open", 0o757);
+    program("other/tool", 0o755);
     program("app/bin/tool", 0o755);
     program("app/bin/mine", 0o755);
     program("shared/any", 0o755);
     fs::set_permissions(base.join("shared"), Permissions::from_mode(0o1777)).unwrap();
     symlink("../app/bin/mine", base.join("bin/linked")).unwrap();
+    fs::create_dir(base.join("ways")).unwrap();
+    symlink("../app/bin", base.join("ways/in")).unwrap();
+    symlink("../app", base.join("ways/app")).unwrap();
+    symlink("../other/tool", base.join("bin/away")).unwrap();
     let cwd = base.join("app");
     let found = |search: &[&str], name: &str| {
         let in_base = |entry: &&str| {
@@ -253,6 +258,13 @@ fn programs_are_found_and_local_ones_told_apart() {
         // Nothing of this name is there yet, but something may be made there.
         (&["/app/src", "/bin"], "tool", Some("bin/tool"), true),
         (&["/app/none", "/bin"], "tool", Some("bin/tool"), true),
+        // A link before it, in it, or a way back up leads to where something may be made.
+        (&["/ways/in", "/bin"], "tool", Some("app/bin/tool"), true),
+        (&["/ways/app/src", "/bin"], "tool", Some("bin/tool"), true),
+        (&["/ways/../app/src", "/bin"], "tool", Some("bin/tool"), true),
+        (&["/ways/./", "/bin"], "tool", Some("bin/tool"), false),
+        (&["/outside/inner", "/outside", "/outside/inner", "/bin"], "tool", Some("bin/tool"), false),
+        (&["/outside/inner", "/shared", "/shared", "/bin"], "tool", Some("bin/tool"), true),
         (&["", "/bin"], "tool", Some("bin/tool"), true),
         (&[".", "/bin"], "tool", Some("bin/tool"), true),
         (&["bin", "/bin"], "tool", Some("app/bin/tool"), true),
@@ -265,6 +277,10 @@ fn programs_are_found_and_local_ones_told_apart() {
         (&["/bin"], "./bin/tool", Some("app/bin/tool"), true),
         (&["/bin"], "BASE/bin/linked", Some("app/bin/mine"), true),
         (&["/bin"], "BASE/bin/nope", Some("bin/nope"), true),
+        // Nobody has said that programs are there.
+        (&["/bin"], "BASE/other/tool", Some("other/tool"), true),
+        (&["/bin"], "BASE/bin/../other/tool", Some("other/tool"), true),
+        (&["/bin"], "BASE/bin/away", Some("other/tool"), false),
         (&["/bin"], "/proc/self/exe", None, true),
         (&["/bin"], "", None, true),
         (&["/bin"], "to\u{0}ol", None, true),
@@ -287,7 +303,12 @@ fn examples_need_no_disk() {
     assert_eq!(imagined.program(Path::new("/workspace"), "git"), (Some("/usr/bin/git".into()), false));
     assert_eq!(imagined.program(Path::new("/workspace"), "./x"), (Some("/workspace/x".into()), true));
     assert_eq!(imagined.program(Path::new("/workspace"), "/bin/ls"), (Some("/bin/ls".into()), false));
-    assert!(imagined.program(Path::new("/workspace"), "/workspace/x").1);
+    for elsewhere in
+        ["/workspace/x", "/tmp/ls", "/home/ann/bin/git", "/usr/bin/../../tmp/ls", "/usr/bin/x/ls"]
+    {
+        assert!(imagined.program(Path::new("/workspace"), elsewhere).1, "{elsewhere}");
+    }
+    assert!(!imagined.program(Path::new("/workspace"), "/opt/tools/bin/x").1);
 }
 
 proptest! {

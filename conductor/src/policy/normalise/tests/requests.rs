@@ -5,13 +5,13 @@ use serde_json::{Value, json};
 use super::{asked, expected};
 
 /// A call as it is announced, and the request for it.
-fn call(fields: &Value) -> Value {
+pub(super) fn call(fields: &Value) -> Value {
     let mut call = json!({ "toolCallId": "1" });
     call.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     call
 }
 
-fn request(fields: &Value) -> Value {
+pub(super) fn request(fields: &Value) -> Value {
     json!({ "toolCall": call(fields), "options": [{ "optionId": "a", "kind": "allow_once", "name": "yes" }] })
 }
 
@@ -41,14 +41,23 @@ fn inputs_of_known_tools_are_read() {
             &["read /workspace"],
         ),
         (json!({ "name": "Grep", "rawInput": { "pattern": "x", "path": "/etc" } }), &["read /etc"]),
-        (json!({ "name": "Grep", "rawInput": { "pattern": "x", "glob": "/etc/*" } }), &["read /etc"]),
-        (json!({ "name": "Glob", "rawInput": { "pattern": "src/**/*.rs" } }), &["read /workspace"]),
-        (json!({ "name": "Glob", "rawInput": { "pattern": "/etc/**" } }), &["read /etc"]),
-        (json!({ "kind": "search", "rawInput": { "pattern": "/etc/**" } }), &["read /etc"]),
+        (
+            json!({ "name": "Grep", "rawInput": { "pattern": "x", "glob": "/etc/*" } }),
+            &["read /etc", "read /workspace"],
+        ),
+        (
+            json!({ "name": "Glob", "rawInput": { "pattern": "src/**/*.rs" } }),
+            &["read /workspace", "read /workspace/src"],
+        ),
+        (json!({ "name": "Glob", "rawInput": { "pattern": "/etc/**" } }), &["read /etc", "read /workspace"]),
+        (
+            json!({ "kind": "search", "rawInput": { "pattern": "/etc/**" } }),
+            &["read /etc", "read /workspace"],
+        ),
         (json!({ "kind": "search", "rawInput": { "pattern": "a..b|c" } }), &["read /workspace"]),
         (
             json!({ "name": "Glob", "rawInput": { "pattern": "{a,../../etc}/*" } }),
-            &["read /workspace", "unknown"],
+            &["read /etc", "read /workspace", "read /workspace/a", "unknown"],
         ),
         (
             json!({ "name": "Glob", "rawInput": { "pattern": "../../x/*.rs", "path": "src" } }),

@@ -18,6 +18,7 @@ use super::{Command, Ground, PathFact, SubAction, Word, text};
 mod builtins;
 mod lists;
 mod scan;
+mod surroundings;
 mod wrappers;
 
 #[cfg(test)]
@@ -345,6 +346,15 @@ impl<'a> Reader<'a> {
         }
         if let Some(trouble) = builtins::trouble(name, &texts[1..]) {
             self.unknown(trouble);
+        }
+        if let Some(files) = surroundings::chosen_by(name)
+            && surroundings::has_one(self.ground.resolver, spot.cwd, files)
+        {
+            let shown = text::shown(name, MOST_SHOWN);
+            self.unknown(format!("a file in the workspace or above it says which `{shown}` would run"));
+        }
+        if name == "diff" && !surroundings::are_files(self.ground.resolver, spot.cwd, &texts[1..]) {
+            self.unknown("`diff` of something that is no file: of directories it reads what is in them");
         }
     }
 

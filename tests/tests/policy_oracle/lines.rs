@@ -144,7 +144,8 @@ impl Lines {
                 words.push(format!("cd {}", self.one_of(&places)));
             }
             1 if depth < 3 => {
-                let shell = ["sh -c", "bash -c", "bash -c", "bash -lc", "env sh -c", "bash -ec", "dash -c"];
+                // No `-lc`: what a login shell's profiles do differs from machine to machine, and is not the line's.
+                let shell = ["sh -c", "bash -c", "bash -c", "bash -lic", "env sh -c", "bash -ec", "dash -c"];
                 let inner = self.list(depth + 1);
                 let quoted = match self.below(3) {
                     0 => format!("\"{}\"", inner.replace('\\', "\\\\").replace('"', "\\\"")),

@@ -8,5 +8,6 @@ mod bypass;
 mod bypass_paths;
 mod bypass_shell;
 mod bypass_tools;
+mod bypass_words;
 mod harmless;
 mod shipped;

@@ -32,7 +32,7 @@ impl Kind {
     fn from_name(name: &str) -> Result<Self, String> {
         let found = Self::NAMES.iter().find(|(known, _)| *known == name);
         found.map(|(_, kind)| *kind).ok_or_else(|| {
-            format!("`{name}` is no kind of word; the kinds are text, number, read, write, url and match:/…/")
+            format!("`{name}` is no kind of word; the kinds are text, number, read, write, url, match:/…/ and read:/…/")
         })
     }
 
@@ -60,10 +60,13 @@ impl PartialEq for Expected {
 impl Eq for Expected {}
 
 impl Expected {
-    /// Reads a kind: a name, or `match:/EXPRESSION/` for text.
+    /// Reads a kind: a name, `match:/EXPRESSION/` for text, or `read:/EXPRESSION/` for what is read and
+    /// written so.
     pub(super) fn new(name: &str) -> Result<Self, String> {
-        let Some(rest) = name.strip_prefix("match:") else {
-            return Ok(Self { kind: Kind::from_name(name)?, like: None });
+        let (kind, rest) = match name.split_once(':') {
+            Some(("match", rest)) => (Kind::Text, rest),
+            Some(("read", rest)) => (Kind::Read, rest),
+            _ => return Ok(Self { kind: Kind::from_name(name)?, like: None }),
         };
         let inner = rest.strip_prefix('/').and_then(|rest| rest.strip_suffix('/'));
         let Some(expression) = inner.filter(|inner| !inner.is_empty()) else {
@@ -80,7 +83,7 @@ impl Expected {
                 let whole = format!(r"\A(?:{expression})\z");
                 RegexBuilder::new(&whole).size_limit(LARGEST_EXPRESSION).build()
             })
-            .map(|like| Self { kind: Kind::Text, like: Some(like) })
+            .map(|like| Self { kind, like: Some(like) })
             .map_err(|error| format!("`{name}` cannot be read: {error}"))
     }
 

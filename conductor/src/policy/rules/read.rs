@@ -91,6 +91,12 @@ pub(super) fn read(text: &str, place: Place) -> Layer {
             }
             let examples = file.rule.iter().map(|rule| rule.get_ref());
             let count: usize = examples.map(|rule| rule.matching.len() + rule.not_match.len()).sum();
+            // Expressions take memory and time to compile, far more than their own length.
+            if let Some((line, id)) = first_expression(source, &file) {
+                let hint = "list words or write globs in any_word; only the service's policy has expressions";
+                layer.refuse(line, Some(&id), "this file has an expression", hint);
+                return layer;
+            }
             if count > MOST_EXAMPLES {
                 layer.refuse(
                     0,
@@ -114,6 +120,19 @@ pub(super) fn read(text: &str, place: Place) -> Layer {
         add(&mut layer, source, shape.get_ref(), place);
     }
     layer
+}
+
+/// Where the first expression stands, and in which rule.
+fn first_expression(source: Source<'_>, file: &RuleFile) -> Option<(usize, String)> {
+    file.rule.iter().find_map(|rule| {
+        let rule = rule.get_ref();
+        let run = rule.run.as_ref()?;
+        let lists = [&run.options, &run.positionals, &run.globals];
+        let mut texts = lists.into_iter().flatten().flatten();
+        let is_expression = |text: &str| text.contains("match:") || text.contains("read:");
+        let found = texts.find(|text| is_expression(text.get_ref()))?;
+        Some((source.line(&found.span()), rule.id.get_ref().clone()))
+    })
 }
 
 /// Adds the rules of presets, which are among the first `count`.

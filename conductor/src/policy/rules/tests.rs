@@ -157,6 +157,9 @@ fn a_narrowing_text_that_cannot_be_used_makes_everything_ask() {
     assert_eq!(policy.evaluate(&subject, &tool).decision, Effect::Allow);
     assert_eq!(policy.narrowed("repo", "").evaluate(&subject, &tool).decision, Effect::Allow);
     let many: String = (0..1001).map(|at| rule(&format!("r{at}"), "deny", "tool = [\"x\"]")).collect();
+    // None of these is compiled, or this would take minutes.
+    let large = "run = { program = [\"x\"], positionals = [\"match:/(\\\\w{60}){8}/\"] }";
+    let expressions: String = (0..900).map(|at| rule(&format!("r{at}"), "deny", large)).collect();
     for text in [
         "[broken",
         "use = [\"trusted\"]",
@@ -168,6 +171,11 @@ fn a_narrowing_text_that_cannot_be_used_makes_everything_ask() {
         &format!("x = {}", "[".repeat(200_000)),
         &rule("b", "deny", &format!("match = {}{}", "[".repeat(50_000), "]".repeat(50_000))),
         &rule("b", "deny", &format!("read = {{ path = [\"{}\"] }}", "*?[a-z]".repeat(100))),
+        &rule("b", "deny", "run = { program = [\"x\"], positionals = [\"match:/a/\"] }"),
+        &rule("b", "deny", "run = { program = [\"x\"], positionals = [\"read:/a/*\"] }"),
+        &rule("b", "ask", "run = { program = [\"x\"], options = [\"-n=match:/a/\"] }"),
+        &rule("b", "ask", "run = { program = [\"x\"], subcommand = [\"y\"], globals = [\"-n=match:/a/\"] }"),
+        &expressions,
     ] {
         let verdict = policy.narrowed("repo", text).evaluate(&subject, &tool);
         assert_eq!(verdict.decision, Effect::Ask, "{}", text.chars().take(80).collect::<String>());

@@ -299,12 +299,16 @@ impl<'a> Scanner<'a> {
         let is_first = so_far.is_empty();
         word.text.push(c);
         match c {
+            '/' if is_stepping(so_far) => {
+                self.doubt(word, "`^` or `~` before a slash, which some shells take for a pattern");
+            }
             c if c.is_ascii_alphanumeric() || "_-./,:@%+=".contains(c) => {}
             // Whatever is no ASCII is no syntax; what hides is found in the whole word.
             c if !c.is_ascii() => {}
-            '^' if !is_first => {}
-            // `HEAD~2`; after `=` or `:` it may be somebody's home.
-            '~' if so_far.ends_with(|c: char| c.is_ascii_alphanumeric() || "_^~}".contains(c)) => {}
+            // `HEAD^`, `HEAD~2`; with some settings of zsh both are patterns, elsewhere `~` is a home.
+            '^' | '~'
+                if is_revision(so_far)
+                    && self.peek().is_none_or(|c| c.is_ascii_digit() || " \n;&|^~{.:".contains(c)) => {}
             // `HEAD@{1}`, `v1^{commit}`: without a comma or two dots nothing is expanded.
             '{' if so_far.ends_with(['@', '^']) => {
                 let plain = |c: &u8| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'-');
@@ -324,10 +328,10 @@ impl<'a> Scanner<'a> {
             '[' if is_first && self.peek() == Some(' ') => {}
             ']' if is_first && self.peek().is_none_or(|c| " \n;&|".contains(c)) => {}
             '*' | '?' | '[' | ']' => self.doubt(word, "a pattern for file names"),
-            '~' => self.doubt(word, "`~`, somebody's home"),
+            '~' => self.doubt(word, "`~`, somebody's home or a pattern"),
             '{' | '}' => self.doubt(word, "an expansion of braces"),
             '#' => self.doubt(word, "`#` inside of a word"),
-            '^' => self.doubt(word, "`^` at the start of a word"),
+            '^' => self.doubt(word, "`^`, which some shells take for a pattern"),
             _ => self.doubt(word, "a character that means nothing here"),
         }
     }
@@ -428,6 +432,29 @@ impl<'a> Scanner<'a> {
         }
         word.text.push_str(&self.line[start..self.at]);
     }
+}
+
+/// Whether what stands before `^` or `~` is a commit by one of the usual names. Taken for a pattern, such a
+/// word stands for files whose names begin so, in which nobody keeps secrets.
+fn is_revision(so_far: &str) -> bool {
+    let last = so_far.rsplit("..").next().unwrap_or_default();
+    let last = last.strip_prefix('.').unwrap_or(last);
+    let name = last.split(['^', '~']).next().unwrap_or_default();
+    let steps = |c: char| c.is_ascii_alphanumeric() || "^~{}_-".contains(c);
+    let bare = name.split("@{").next().unwrap_or_default();
+    let is_known = matches!(bare.strip_prefix("origin/").unwrap_or(bare), "HEAD" | "main" | "master")
+        || matches!(name, "@" | "ORIG_HEAD" | "FETCH_HEAD" | "MERGE_HEAD");
+    let is_hash = name.len() >= 7 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let version = name.strip_prefix('v').unwrap_or_default();
+    let is_version = version.starts_with(|c: char| c.is_ascii_digit())
+        && version.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    (is_known || is_hash || is_version) && last[name.len()..].chars().all(steps)
+}
+
+/// Whether `^` or `~` stands in the last name of a range, or before the path in a commit.
+fn is_stepping(so_far: &str) -> bool {
+    let last = so_far.rsplit(':').next().unwrap_or_default();
+    last.rsplit("..").next().is_some_and(|last| last.contains(['^', '~']))
 }
 
 struct Word {

@@ -249,6 +249,9 @@ fn arguments_without_a_shell_are_literal() {
     };
     assert_eq!(run(&["ls", "*", "$x", "a;b", "> c"]), ["run ls * $x a;b > c"]);
     assert_eq!(run(&["env", "bash", "-c", "ls && cat x"]), ["run ls", "run cat x"]);
+    assert_eq!(run(&["bash", "-lc", "ls && cat x"]), ["run ls", "run cat x"]);
+    assert_eq!(run(&["/bin/zsh", "-lc", "ls"]), ["run ls"]);
+    assert_eq!(run(&["docker", "--version"]), ["run docker --version"]);
     for words in [
         &[][..],
         &[""],
@@ -258,7 +261,12 @@ fn arguments_without_a_shell_are_literal() {
         &["ls", "a\nb"],
         &["l\u{200b}s"],
         &["bash", "-c", "ls $x"],
-        &["bash", "-lc", "ls"],
+        &["bash", "-lc", "ls $x"],
+        &["bash", "-lic", "ls"],
+        &["dash", "-lc", "ls"],
+        &["./bash", "-lc", "ls"],
+        &["/opt/bash", "-lc", "ls"],
+        &["docker", "--version", "x"],
         &["ls; rm x"],
         &["ls -l"],
         &["A=1", "ls"],

@@ -148,6 +148,8 @@ pub fn open(name: &str, words: &[&str]) -> Opened {
         "xargs" => Opened::Opaque(xargs(words)),
         "find" => find(words),
         _ if SHELLS.contains(&name) => shell(words),
+        // Only this starts nothing.
+        "docker" if words.len() == 2 && words[1] == "--version" => Opened::Plain,
         _ if OPAQUE.contains(&name) || name.starts_with("ld-linux") => Opened::Opaque(after_options(words)),
         _ => Opened::Plain,
     }
@@ -215,6 +217,9 @@ fn stdbuf(words: &[&str]) -> Opened {
 fn shell(words: &[&str]) -> Opened {
     match words {
         [_, "-c", _] => Opened::Line(2),
+        // Some agents wrap every line so. A login shell reads profiles first, which lie in the home or beneath
+        // `/etc`: no session may write there, and names like `.profile` are protected in a workspace, too.
+        [program, "-lc", _] if is_usual_shell(program) => Opened::Line(2),
         [_, "--version"] => Opened::Plain,
         _ => {
             // `-lc`, `-ec`, `-o pipefail -c`: a line all the same.
@@ -224,6 +229,12 @@ fn shell(words: &[&str]) -> Opened {
             Opened::Opaque(at.filter(|at| *at < words.len()).map(Guess::Line).into_iter().collect())
         }
     }
+}
+
+/// A shell by its bare name or where systems have it.
+fn is_usual_shell(program: &str) -> bool {
+    let bare = program.strip_prefix("/usr/bin/").or_else(|| program.strip_prefix("/bin/")).unwrap_or(program);
+    matches!(bare, "bash" | "sh" | "zsh")
 }
 
 fn xargs(words: &[&str]) -> Vec<Guess> {

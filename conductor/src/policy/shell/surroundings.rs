@@ -1,0 +1,62 @@
+//! What a command means depends on what lies around it.
+//!
+//! Some programs start another in their place that a file of the workspace names, and some read all that is in
+//! a directory where a file was meant. The disk is asked through the [`Resolver`], which tells only where paths lead; but
+//! it finds a file that is used as a directory a trouble, and that is enough to tell the two apart.
+
+use std::path::Path;
+
+use crate::policy::paths::Resolver;
+
+/// More directories above one another than anybody has.
+const MOST_ABOVE: usize = 64;
+
+/// The files that say which version of a program runs: `rust-toolchain.toml` can name a directory with programs, and
+/// `go.mod` a release that is fetched.
+pub fn chosen_by(name: &str) -> Option<&'static [&'static str]> {
+    match name {
+        "cargo" | "cargo-clippy" | "cargo-fmt" | "clippy-driver" | "rust-analyzer" | "rust-gdb"
+        | "rust-lldb" | "rustc" | "rustdoc" | "rustfmt" | "rustup" => {
+            Some(&["rust-toolchain.toml", "rust-toolchain"])
+        }
+        "go" | "gofmt" => Some(&["go.mod", "go.work"]),
+        _ => None,
+    }
+}
+
+/// Whether there is such a file in a directory or above it, or it cannot be told.
+pub fn has_one(resolver: &dyn Resolver, cwd: &Path, files: &[&str]) -> bool {
+    let mut above = cwd.ancestors();
+    let found = above
+        .by_ref()
+        .take(MOST_ABOVE)
+        .any(|dir| files.iter().any(|file| is_no_directory(resolver, dir, file)));
+    found || above.next().is_some()
+}
+
+/// Whether all words of a `diff` that could be names are files that are there, or its input.
+pub fn are_files(resolver: &dyn Resolver, cwd: &Path, words: &[&str]) -> bool {
+    let mut is_value = false;
+    let mut only_names = false;
+    words.iter().all(|word| {
+        if std::mem::take(&mut is_value) || *word == "-" {
+            return true;
+        }
+        if !only_names && word.starts_with('-') {
+            only_names = *word == "--";
+            is_value = matches!(*word, "-U" | "-C" | "-W" | "-L" | "--label" | "--width");
+            return true;
+        }
+        is_file(resolver, cwd, word)
+    })
+}
+
+/// Whether a file is there, and nothing is odd about it.
+fn is_file(resolver: &dyn Resolver, cwd: &Path, name: &str) -> bool {
+    resolver.path(cwd, name).trouble.is_none() && is_no_directory(resolver, cwd, name)
+}
+
+/// Whether something is there that is no directory, or it cannot be told.
+fn is_no_directory(resolver: &dyn Resolver, cwd: &Path, name: &str) -> bool {
+    resolver.path(cwd, &format!("{name}/.")).trouble.is_some()
+}

@@ -8,6 +8,7 @@
 //! up for ever.)
 
 mod adapt;
+mod asking;
 mod binding;
 mod calls;
 mod ending;

@@ -69,8 +69,9 @@ fn frames_are_in_the_journal_as_they_came() {
     let heard = service.received("fake").len();
     let ours = |record: &&Record| record.to == Destination::Agent;
     let for_agent: u32 = records.iter().filter(ours).map(|record| record.count).sum();
-    // The handshake of the editor is not passed on, and session/close is ours.
-    assert_eq!(for_agent as usize, heard + 2);
+    // The handshake of the editor is not passed on, session/close is ours, and so are the words in
+    // which the agent hears what the editor has chosen.
+    assert_eq!(for_agent as usize, heard + 3);
     let seqs = records.iter().filter(|record| record.stream.id.to_string() == session);
     let mut next = 1;
     for record in seqs {

@@ -7,8 +7,8 @@ use tokio::time::Instant;
 
 use super::{
     Ask, Asked, MAX_IN_FLIGHT, MAX_QUEUED_PROMPTS, Purpose, Recorded, Request, Session, Turn,
+    asking::selected,
     handle::{LEAD, Told},
-    judging::selected,
     modes::meta_actions,
     past::with_text_first,
 };

@@ -104,12 +104,15 @@ pub async fn migrate_sqlite(connection: &mut SqliteConnection) -> Result<(), Led
     // that holds the write lock while it looks again and migrates is alone; the
     // migrations' own transactions are savepoints within it.
     connection.ping().await?;
+    // Another that migrates may take longer than any write should.
+    sqlx::raw_sql("PRAGMA busy_timeout = 60000").execute(&mut *connection).await?;
     let mut alone = connection.begin_with("BEGIN IMMEDIATE").await?;
     alone.ensure_migrations_table("_sqlx_migrations").await?;
     if is_behind(version_of_sqlite(&mut alone).await?, &SQLITE)? {
         SQLITE.run_direct(None, &mut *alone, false).await?;
     }
     alone.commit().await?;
+    sqlx::raw_sql("PRAGMA busy_timeout = 5000").execute(connection).await?;
     info!(version = newest(&SQLITE), "the ledger's schema is up to date");
     Ok(())
 }

@@ -44,6 +44,7 @@ impl Session {
             // Everything else may say something to the editor itself, so what
             // came before goes first.
             self.emit(&mut out, &mut count);
+            self.tell_findings();
             self.index = index as u32;
             self.agent_says(&run.frame(index));
         }

@@ -2,7 +2,7 @@
 //!
 //! Only a literal line is understood: simple commands of words that mean what they say, joined by
 //! `&&`, `||`, `;`, `|` and newlines. It is read twice, by a scan that knows an allow-list of
-//! characters ([`scan`]) and by a grammar for the whole language ([`lists`]); if the two do not find
+//! characters (`scan`) and by a grammar for the whole language (`lists`); if the two do not find
 //! the same words, nobody knows what a shell would find. Anything else is a
 //! [`SubAction::Unknown`], beside whatever could still be told.
 

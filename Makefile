@@ -3,7 +3,7 @@
 CARGO ?= cargo
 .DEFAULT_GOAL := help
 
-.PHONY: help build test check fmt-check clippy doc deny bench lab soak
+.PHONY: help build test check fmt-check clippy doc deny deploy-check bench lab soak
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -13,14 +13,16 @@ help: ## List the targets
 build: ## Build the program and the tests' own programs (debug)
 	$(CARGO) build --workspace --bins
 
+# Tests wait more than they compute: for deadlines, for disks, for processes.
+THREADS ?= $(shell echo $$(( 2 * $$(nproc) )))
 test: build ## Run every test of the workspace
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then \
-		set -x; $(CARGO) test --workspace --doc && $(CARGO) nextest run --workspace --no-fail-fast; \
+		set -x; $(CARGO) test --workspace --doc && $(CARGO) nextest run --workspace --no-fail-fast --test-threads $(THREADS); \
 	else \
 		set -x; $(CARGO) test --workspace --no-fail-fast; \
 	fi
 
-check: fmt-check clippy doc deny ## Check format, lints, docs and dependencies; warnings are errors
+check: fmt-check clippy doc deny deploy-check ## Check format, lints, docs, dependencies and deploy/; warnings are errors
 
 fmt-check:
 	$(CARGO) fmt --all --check
@@ -46,6 +48,22 @@ deny:
 		fi; \
 	fi
 
+# Each of these is checked where its tool is. systemd wants to see the program, so it
+# is shown a copy of the unit with one that is there.
+UNIT = target/deploy/conductor.service
+deploy-check:
+	@mkdir -p $(dir $(UNIT)); \
+	sed 's#/usr/local/bin/conductor#/bin/true#' deploy/systemd/conductor.service > $(UNIT); \
+	run() { \
+		if command -v "$$1" >/dev/null 2>&1; then echo "$$@"; "$$@"; \
+		else echo "make deploy-check: $$1 SKIPPED, it is not installed"; fi; \
+	}; \
+	set -e; \
+	run systemd-analyze verify --man=no $(UNIT); \
+	run yamllint --strict --config-file deploy/yamllint.yaml deploy/compose deploy/helm/conductor/Chart.yaml deploy/helm/conductor/values.yaml; \
+	run hadolint deploy/docker/Dockerfile; \
+	run helm lint --strict deploy/helm/conductor
+
 bench: ## Measure the conductor against the same agent spawned directly
 	$(CARGO) run --release --package conductor-tests --bin bench
 
@@ -61,6 +79,7 @@ ROUNDS ?= 10
 soak: build ## Kill everything KILLS times (default 200), run every test ROUNDS times (default 10)
 	CRASH_KILLS=$(KILLS) $(CARGO) test --package conductor-tests --test crash
 	RESTARTS=$(RESTARTS) $(CARGO) test --package conductor-tests --test restart
+	ORPHAN_ROUNDS=$(KILLS) ORPHAN_SEED=$$(date +%s) $(CARGO) test --package conductor-tests --test contained orphans
 	CUT_STEP=1 FLIP_STEP=1 $(CARGO) test --package conductor-tests --test faults_network --test faults_bits
 	ORACLE_RUNS=$(ORACLE) ORACLE_SEED=$$(date +%s) $(CARGO) test --package conductor-tests --test policy_oracle
 	@for round in $$(seq $(ROUNDS)); do \

@@ -3,6 +3,8 @@
 //! Everything else passes through as bytes. The shapes here are lenient on
 //! purpose: a field of an unexpected type counts as absent.
 
+pub mod login;
+
 use bytes::{BufMut as _, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::RawValue};
@@ -25,6 +27,8 @@ pub mod code {
     pub const PARSE: i64 = -32700;
     /// The request was cancelled.
     pub const CANCELLED: i64 = -32800;
+    /// Somebody has to log in to the agent first.
+    pub const AUTH_REQUIRED: i64 = -32000;
     /// There is no such session, file or terminal.
     pub const NOT_FOUND: i64 = -32002;
     /// The agent's process ended, or could not be started.
@@ -58,6 +62,16 @@ impl Refusal {
     /// A refusal without data.
     pub fn new(code: i64, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), data: None }
+    }
+
+    /// The error of an answer.
+    pub fn of(frame: &Frame) -> Self {
+        let error: Value = frame.decode(frame.peek().outcome).unwrap_or_default();
+        Self {
+            code: error["code"].as_i64().unwrap_or(code::INTERNAL),
+            message: error["message"].as_str().unwrap_or_default().to_owned(),
+            data: error.get("data").cloned(),
+        }
     }
 
     /// The refusal for a session that is not there.
@@ -154,6 +168,8 @@ pub struct EditorCapabilities {
     pub notices: bool,
     /// Takes `compaction_*` updates.
     pub compaction: bool,
+    /// Lets people log in to agents in a terminal.
+    pub auth_terminal: bool,
 }
 
 impl EditorCapabilities {
@@ -171,6 +187,7 @@ impl EditorCapabilities {
             boolean_options: object(&caps["session"]["configOptions"]["boolean"]),
             notices: object(&caps["session"]["notices"]),
             compaction: object(&caps["session"]["compaction"]),
+            auth_terminal: flag(&caps["auth"]["terminal"]),
         }
     }
 
@@ -210,6 +227,8 @@ pub fn initialize_agent(id: &str, caps: WorkspaceCapabilities) -> Bytes {
                 "terminal": caps.terminal,
                 "session": { "configOptions": { "boolean": {} }, "notices": {}, "compaction": {} },
                 "elicitation": { "form": {}, "url": {} },
+                // `conductor agents login` has one.
+                "auth": { "terminal": true },
             },
             "clientInfo": client_info(),
         }),
@@ -219,6 +238,10 @@ pub fn initialize_agent(id: &str, caps: WorkspaceCapabilities) -> Bytes {
 fn client_info() -> Value {
     json!({ "name": "conductor", "title": "conductor", "version": env!("CARGO_PKG_VERSION") })
 }
+
+/// Bytes of an agent's answer to `initialize`, which is kept for as long as the agent is
+/// known.
+const LARGEST_HELLO: usize = 256 << 10;
 
 /// What an agent said in its handshake.
 #[derive(Debug, Clone, Default)]
@@ -230,6 +253,9 @@ pub struct AgentHello {
 impl AgentHello {
     /// Reads the answer to our `initialize`; refuses any version but ours.
     pub fn parse(frame: &Frame) -> Result<Self, String> {
+        if frame.bytes().len() > LARGEST_HELLO {
+            return Err(format!("its answer to initialize is larger than {} KiB", LARGEST_HELLO >> 10));
+        }
         let result: Value = frame.decode(frame.peek().outcome).unwrap_or_default();
         match &result["protocolVersion"] {
             version if version.as_u64() == Some(PROTOCOL_VERSION) => Ok(Self { result }),
@@ -266,17 +292,30 @@ impl AgentHello {
 
 /// The answer to an editor's `initialize`: what the conductor delivers
 /// together with the agent behind this connection. `None` while that agent
-/// could not be asked; then only the baseline is promised.
-pub fn initialize_editor(agent: Option<&AgentHello>) -> Value {
+/// could not be asked; then only the baseline is promised. Prompts may go to the
+/// `others`, too, so they may hold whatever any of them takes. `methods` are the ways
+/// to log in to any of them.
+pub fn initialize_editor<'a>(
+    agent: Option<&'a AgentHello>,
+    others: impl IntoIterator<Item = &'a AgentHello>,
+    methods: &[Value],
+) -> Value {
     let caps = agent.map(|hello| &hello.result["agentCapabilities"]);
     let part =
         |name: &str| caps.map(|caps| caps[name].clone()).filter(|v| v.is_object()).unwrap_or(json!({}));
+    let mut prompts = part("promptCapabilities");
+    for other in others {
+        let more = other.result["agentCapabilities"]["promptCapabilities"].as_object();
+        for (name, _) in more.into_iter().flatten().filter(|(_, able)| **able == true) {
+            prompts[name] = true.into();
+        }
+    }
     // Sessions are loaded and resumed from our own record, whatever the agent
     // can do.
     let session = json!({ "list": {}, "close": {}, "delete": {}, "resume": {} });
     let mut own = json!({
         "loadSession": true,
-        "promptCapabilities": part("promptCapabilities"),
+        "promptCapabilities": prompts,
         "mcpCapabilities": part("mcpCapabilities"),
         "sessionCapabilities": session,
     });
@@ -290,8 +329,7 @@ pub fn initialize_editor(agent: Option<&AgentHello>) -> Value {
     json!({
         "protocolVersion": PROTOCOL_VERSION,
         "agentCapabilities": own,
-        "authMethods": agent.map(|hello| hello.result["authMethods"].clone())
-            .filter(Value::is_array).unwrap_or(json!([])),
+        "authMethods": methods,
         "agentInfo": client_info(),
     })
 }

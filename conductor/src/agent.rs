@@ -6,16 +6,20 @@
 //! delivered yet is held, and nothing more is read until it is, so that the
 //! pipe itself slows the agent down.
 
+mod beneath;
 mod exit;
+pub mod home;
+pub mod login;
 pub mod process;
 pub mod profile;
+pub mod pty;
 mod routing;
 pub mod stdio;
 pub mod strays;
+pub mod trial;
 
 use std::{
     fmt,
-    os::unix::process::ExitStatusExt as _,
     path::PathBuf,
     process::ExitStatus,
     sync::{
@@ -26,7 +30,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use nix::sys::signal::Signal;
 use tokio::{
     process::ChildStdout,
     sync::{mpsc, oneshot, watch},
@@ -39,14 +42,17 @@ use uuid::Uuid;
 
 pub use self::exit::{Cause, Exit};
 use self::{
+    exit::{clear, end_strays, finish},
     process::{Guarded, Launch, Started},
     routing::Routing,
     stdio::{Block, LineReader, WriteEnd},
 };
 use crate::{
     acp::{self, AgentHello, WorkspaceCapabilities},
+    contain::{Container, Shown},
     frame::{self, Fault, Frame, Kind, MAX_FRAME, Run},
     journal::{Class, Journal},
+    metrics::Metrics,
     pending::WireId,
     queue,
     record::{Destination, Origin, Stream, StreamKind, note},
@@ -104,10 +110,14 @@ pub struct Process {
     pub cwd: PathBuf,
     /// What commands that it has us run get as their environment.
     pub shared_env: Arc<process::Environment>,
+    /// What holds it, and those commands.
+    pub container: Arc<Container>,
+    /// The same, for those who look at it.
+    pub sandbox: Arc<Shown>,
     /// When it was started.
     pub started: Instant,
     /// What it said in the handshake.
-    pub hello: AgentHello,
+    pub hello: Arc<AgentHello>,
     input: queue::Sender<Bytes>,
     attach: mpsc::Sender<Attach>,
     exit: watch::Receiver<Option<Arc<Exit>>>,
@@ -169,10 +179,27 @@ impl Process {
 
     /// Starts a process and waits for its handshake.
     pub async fn start(spec: Spec, tasks: &Tasks) -> Result<Arc<Self>, Arc<Exit>> {
-        let (ready, started) = oneshot::channel();
-        let agent = spec.agent.clone();
-        tasks.start("process", run(spec, ready));
-        started.await.unwrap_or_else(|_| {
+        Self::start_unless(spec, tasks, &CancellationToken::new()).await
+    }
+
+    /// The same, but a process that is not wanted any more is ended before its
+    /// handshake is done, too.
+    pub async fn start_unless(
+        spec: Spec,
+        tasks: &Tasks,
+        unwanted: &CancellationToken,
+    ) -> Result<Arc<Self>, Arc<Exit>> {
+        let (ready, mut started) = oneshot::channel();
+        let (agent, stop) = (spec.agent.clone(), Stop::default());
+        tasks.start("process", run(spec, tasks.metrics().clone(), stop.clone(), ready));
+        let started = tokio::select! {
+            started = &mut started => started,
+            () = unwanted.cancelled() => {
+                stop.ask(Cause::Asked("it is not wanted any more"));
+                started.await
+            }
+        };
+        started.unwrap_or_else(|_| {
             let cause = Cause::NotStarted("its task ended early".into());
             Err(Arc::new(Exit { agent, pid: 0, cause, status: None, stderr: String::new() }))
         })
@@ -237,32 +264,41 @@ impl Process {
 }
 
 /// The whole life of a process.
-async fn run(spec: Spec, ready: oneshot::Sender<Result<Arc<Process>, Arc<Exit>>>) {
+async fn run(
+    spec: Spec,
+    metrics: Metrics,
+    stop: Stop,
+    ready: oneshot::Sender<Result<Arc<Process>, Arc<Exit>>>,
+) {
     let begun = Instant::now();
     let deadline = begun + spec.start_timeout;
     let id = Uuid::now_v7();
     let stream = Stream { id, kind: StreamKind::Process };
     let mut recorder = Recorder::new(spec.journal.clone(), stream);
-    let started = match timeout_at(deadline, process::spawn(&spec.launch)).await {
+    let start = async {
+        let container = spec.launch.container(id).await?;
+        Ok((process::spawn(&spec.launch, &container).await?, Arc::new(container)))
+    };
+    let (started, container) = match timeout_at(deadline, start).await {
         Ok(Ok(started)) => started,
         failed => {
             let cause = match failed {
                 Ok(Err(why)) => Cause::NotStarted(why),
                 _ => Cause::StartTimeout(spec.start_timeout),
             };
-            recorder.note(note::PROCESS_STARTED, &started_note(&spec, 0));
+            recorder.note(note::PROCESS_STARTED, &started_note(&spec, 0, None));
             let exit = Exit { agent: spec.agent, pid: 0, cause, status: None, stderr: String::new() };
             exit.record(recorder);
             ready.send(Err(Arc::new(exit))).ok();
             return;
         }
     };
-    let Started { pid, stdin, stdout, stderr, mut guarded } = started;
-    recorder.note(note::PROCESS_STARTED, &started_note(&spec, pid));
+    let Started { pid, held, stdin, stdout, stderr, mut guarded } = started;
+    let sandbox = Arc::new(container.shown(&held));
+    recorder.note(note::PROCESS_STARTED, &started_note(&spec, pid, Some(&sandbox)));
 
     let (input, queued) = queue::queue(INPUT_FRAMES, INPUT_BYTES);
     let closing = CancellationToken::new();
-    let stop = Stop::default();
     let mut helpers = JoinSet::new();
     let writer = stdio::write_lines(stdin, queued, closing.clone(), spec.stall_timeout);
     helpers.spawn(watch_writer(writer, stop.clone(), spec.stall_timeout));
@@ -283,8 +319,10 @@ async fn run(spec: Spec, ready: oneshot::Sender<Result<Arc<Process>, Arc<Exit>>>
                 pid,
                 cwd: spec.launch.cwd.clone(),
                 shared_env: spec.launch.shared_env.clone(),
+                container: container.clone(),
+                sandbox,
                 started: begun,
-                hello,
+                hello: Arc::new(hello),
                 input,
                 attach,
                 exit,
@@ -292,18 +330,20 @@ async fn run(spec: Spec, ready: oneshot::Sender<Result<Arc<Process>, Arc<Exit>>>
                 violations: AtomicU32::new(0),
             });
             info!(agent = %spec.agent, pid, took_ms = begun.elapsed().as_millis() as u64, "agent process is ready");
-            let owner = Owner { process: process.clone(), stall: spec.stall_timeout, attaching };
+            let owner = Owner { process: process.clone(), stall: spec.stall_timeout, attaching, metrics };
             ready.send(Ok(process)).ok();
             owner.relay(lines, early, &mut guarded, &stop, recorder).await
         }
         Err(cause) => {
-            let exit = finish(&spec.agent, pid, cause, None, &mut guarded, &closing, &mut words).await;
+            let exit =
+                finish(&spec, &container, pid, (cause, None), &mut guarded, &closing, &mut words).await;
+            clear(container).await;
             exit.record(recorder);
             ready.send(Err(Arc::new(exit))).ok();
             return;
         }
     };
-    let exit = finish(&spec.agent, pid, cause, status, &mut guarded, &closing, &mut words).await;
+    let exit = finish(&spec, &container, pid, (cause, status), &mut guarded, &closing, &mut words).await;
     if exit.is_crash() {
         warn!(agent = %spec.agent, pid, how = exit.summary(), "agent process ended");
     } else {
@@ -311,52 +351,19 @@ async fn run(spec: Spec, ready: oneshot::Sender<Result<Arc<Process>, Arc<Exit>>>
     }
     exit.record(Recorder::new(spec.journal.clone(), stream));
     record.send_replace(Some(Arc::new(exit)));
+    clear(container).await;
 }
 
 /// What is known of a process at its start. Its environment may hold secrets.
-fn started_note(spec: &Spec, pid: u32) -> serde_json::Value {
+fn started_note(spec: &Spec, pid: u32, sandbox: Option<&Shown>) -> serde_json::Value {
     serde_json::json!({
         "agent": &*spec.agent,
         "pid": pid,
         "command": spec.launch.program.to_string_lossy(),
         "args": spec.launch.args,
         "cwd": spec.launch.cwd.to_string_lossy(),
+        "sandbox": sandbox,
     })
-}
-
-/// Ends what is left of a process and writes its exit record.
-async fn finish(
-    agent: &Arc<str>,
-    pid: u32,
-    cause: Cause,
-    status: Option<ExitStatus>,
-    guarded: &mut Guarded,
-    closing: &CancellationToken,
-    words: &mut JoinSet<String>,
-) -> Exit {
-    closing.cancel();
-    let status = match status {
-        Some(status) => Some(status),
-        None => {
-            // Only a process that merely was no longer needed is asked nicely.
-            let patient = matches!(cause, Cause::Asked(_) | Cause::Itself);
-            guarded.end(patient).await
-        }
-    };
-    if status.is_some_and(|status| status.signal() == Some(Signal::SIGKILL as i32)) {
-        // It may have been the guard that was killed.
-        strays::end(pid).await;
-    }
-    let cause = match cause {
-        Cause::Itself if guarded.was_stopped().await => Cause::Stopped,
-        cause => cause,
-    };
-    // Nothing holds the pipe any more, so its end is near.
-    let stderr = match timeout(DRAIN_GRACE, words.join_next()).await {
-        Ok(Some(Ok(text))) => text,
-        _ => String::new(),
-    };
-    Exit { agent: agent.clone(), pid, cause, status, stderr }
 }
 
 async fn watch_writer(writer: impl Future<Output = WriteEnd>, stop: Stop, stall: Duration) {
@@ -441,6 +448,7 @@ struct Owner {
     process: Arc<Process>,
     stall: Duration,
     attaching: mpsc::Receiver<Attach>,
+    metrics: Metrics,
 }
 
 impl Owner {
@@ -455,7 +463,8 @@ impl Owner {
         recorder: Recorder,
     ) -> (Cause, Option<ExitStatus>) {
         let journal = recorder.journal();
-        let mut routing = Routing::new(self.process.clone(), OUTPUT_RUNS, OUTPUT_BYTES, recorder);
+        let mut routing =
+            Routing::new(self.process.clone(), OUTPUT_RUNS, OUTPUT_BYTES, recorder, self.metrics.clone());
         for frame in early {
             routing.accept(&frame.into());
         }
@@ -508,6 +517,7 @@ impl Owner {
                 }
                 ended = guarded.wait(), if status.is_none() => {
                     status = ended.ok();
+                    end_strays(self.process.pid, status).await;
                     drain_until = Some(Instant::now() + DRAIN_GRACE);
                 }
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {

@@ -2,7 +2,12 @@
 //! data, so that nothing but parsing happens before a sub-command starts.
 
 mod access;
+mod approvals;
+mod choice;
+mod endpoint;
+mod grants;
 mod policy;
+mod usage;
 
 use std::{
     net::SocketAddr,
@@ -17,9 +22,20 @@ pub use self::access::{
     CreateTokenArgs, GivenAccess, GivenRole, ListSharesArgs, ListTokensArgs, RevokeTokenArgs,
     ShareSessionArgs, TokenAction, TokenArgs, UnshareSessionArgs,
 };
-pub use self::policy::{
-    CheckPolicyArgs, CoverageArgs, ExplainPolicyArgs, PolicyAction, PolicyArgs, ShowPolicyArgs,
+pub use self::approvals::{
+    AnswerApprovalArgs, ApprovalsAction, ApprovalsArgs, ListApprovalsArgs, ShowApprovalArgs,
+    WatchApprovalsArgs,
 };
+pub use self::choice::{ExplainRouteArgs, ModelsArgs, RouteAction, RouteArgs};
+pub use self::endpoint::{EndpointArgs, LoginArgs, LogoutArgs, WhoAmIArgs};
+pub use self::grants::{
+    GiveGrantArgs, GrantScopeArgs, GrantsAction, GrantsArgs, ListGrantsArgs, RevokeGrantArgs, ShowGrantArgs,
+};
+pub use self::policy::{
+    CheckPolicyArgs, CountBy, CoverageArgs, ExplainPolicyArgs, PolicyAction, PolicyArgs, ReplayArgs,
+    ShowPolicyArgs, StatsArgs,
+};
+pub use self::usage::UsageArgs;
 use crate::{clock, config::GivenUrl};
 
 /// The top level.
@@ -58,12 +74,29 @@ pub enum Command {
     Connect(ConnectArgs),
     /// Send one prompt from the terminal and stream the answer
     Prompt(PromptArgs),
-    /// Show the agents and their processes, or restart one
+    /// Show the agents and their processes, restart one, or log in to one
     Agents(AgentsArgs),
+    /// List the models and modes that can be chosen, by agent
+    Models(ModelsArgs),
+    /// Explain which agent a prompt goes to
+    Route(RouteArgs),
     /// List sessions, show what one did, export its record, share it, close it
     Sessions(Box<SessionsArgs>),
+    /// List what rules leave to people, and answer it
+    Approvals(ApprovalsArgs),
+    /// Keep a token for a service, so that all other commands use it
+    Login(LoginArgs),
+    /// Forget the token for a service
+    Logout(LogoutArgs),
+    /// Show who you are to the service, how that is proven and until when
+    #[command(name = "whoami")]
+    WhoAmI(WhoAmIArgs),
     /// Give others access: make, list and revoke API tokens
     Token(TokenArgs),
+    /// Allow ahead of time what would be asked: give, list, show and revoke grants
+    Grants(Box<GrantsArgs>),
+    /// Show what users and teams have used, and what they may
+    Usage(UsageArgs),
     /// Check rules, show those that ship with the program, explain a decision
     Policy(PolicyArgs),
     /// Ask the ledger in SQL, see how it does, rebuild it, import into it
@@ -115,14 +148,6 @@ pub struct ServeArgs {
     pub log: Option<String>,
 }
 
-/// Where the service is.
-#[derive(Debug, Clone, Args)]
-pub struct EndpointArgs {
-    /// Address of the service [default: the one in the state directory]
-    #[arg(long, global = true, value_name = "URL", env = "CONDUCTOR_ENDPOINT")]
-    pub endpoint: Option<String>,
-}
-
 /// Which agent, model and mode new sessions use.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ChoiceArgs {
@@ -140,7 +165,8 @@ pub struct ChoiceArgs {
 /// How to connect an editor.
 #[derive(Debug, Args)]
 #[command(after_help = "stdout carries ACP only; messages for people go to stderr.\n\
-    The token is read from $CONDUCTOR_TOKEN or from the state directory.")]
+    The token is read from $CONDUCTOR_TOKEN, or is the one that `conductor login` kept, or that of\n\
+    the state directory.")]
 pub struct ConnectArgs {
     /// Where the service is.
     #[command(flatten)]
@@ -148,6 +174,10 @@ pub struct ConnectArgs {
     /// What new sessions use.
     #[command(flatten)]
     pub choice: ChoiceArgs,
+    /// Log in to an agent instead, in this terminal: what editors add that were offered
+    /// this way to log in
+    #[arg(long, value_name = "AGENT/METHOD")]
+    pub login: Option<String>,
 }
 
 /// What to prompt.
@@ -210,6 +240,22 @@ pub struct ListArgs {
     pub watch: bool,
 }
 
+/// How to log in to an agent.
+#[derive(Debug, Args)]
+pub struct LoginAgentArgs {
+    /// Name of the agent
+    pub name: String,
+    /// Which of its ways to log in [default: the only one]
+    #[arg(long, value_name = "ID")]
+    pub method: Option<String>,
+    /// Log this user in; for administrators [default: oneself]
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+    /// Where the service is.
+    #[command(flatten)]
+    pub endpoint: EndpointArgs,
+}
+
 /// Changes to the agents.
 #[derive(Debug, Subcommand)]
 pub enum AgentsAction {
@@ -229,6 +275,13 @@ pub enum AgentsAction {
         #[arg(long)]
         json: bool,
     },
+    /// Log in to an agent, in this terminal
+    #[command(
+        after_help = "The agent's own login runs on the service's host, and what it shows is shown here. What it\n\
+        keeps of the login stays there, in your home at this agent (home = \"user\"). A home that others\n\
+        use, too, is for administrators to log in to."
+    )]
+    Login(LoginAgentArgs),
 }
 
 /// What to do with sessions.
@@ -500,12 +553,19 @@ pub struct GuardArgs {
     /// Directory to run it in
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
-    /// Descriptor whose end of file means that the conductor is gone
-    #[arg(long, value_name = "FD")]
-    pub control_fd: Option<i32>,
+    /// Stdin is a socket of the conductor's: the command's own stdin comes over it, and its
+    /// end of file means that the conductor is gone
+    #[arg(long)]
+    pub control: bool,
     /// A variable for the command alone, as NAME=VALUE
     #[arg(long = "env", value_name = "NAME=VALUE")]
     pub env: Vec<std::ffi::OsString>,
+    /// Its stdin is a terminal that shall be its own
+    #[arg(long)]
+    pub terminal: bool,
+    /// Where a guard that has started this says what to do: the stage inside a bubble
+    #[arg(long, value_name = "FD", hide = true)]
+    pub inside: Option<std::os::fd::RawFd>,
     /// How long the command may be stopped by a signal before it is killed
     #[arg(long, value_name = "MS", default_value_t = 10_000)]
     pub stopped_grace_ms: u64,

@@ -1,7 +1,10 @@
 //! The way from a program on someone's laptop to the service: finding it,
-//! presenting the token, opening the tunnel.
+//! shaking hands, presenting the token, opening the tunnel.
 
-use std::{error::Error as _, ffi::OsString, path::Path, time::Duration};
+pub(crate) mod finding;
+mod wire;
+
+use std::{error::Error as _, path::Path, time::Duration};
 
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -12,15 +15,17 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 
+use self::{finding::Found, wire::Wire};
 use crate::{
     cli::{ChoiceArgs, EndpointArgs, Global},
     grpc::{CONNECTION_WINDOW, HTTP2_FRAME, MAX_HISTORY_MESSAGE, MAX_MESSAGE, STREAM_WINDOW},
     proto::{
         ConnectRequest, ConnectResponse, Hello, Welcome, acp_client::AcpClient, agents_client::AgentsClient,
-        connect_request, connect_response, history_client::HistoryClient, sessions_client::SessionsClient,
-        sharing_client::SharingClient, tokens_client::TokensClient,
+        approvals_client::ApprovalsClient, connect_request, connect_response, grants_client::GrantsClient,
+        history_client::HistoryClient, identity_client::IdentityClient, limits_client::LimitsClient,
+        sessions_client::SessionsClient, sharing_client::SharingClient, tokens_client::TokensClient,
     },
-    state::{StateDir, StateError, Token},
+    tls::words::Failure,
 };
 
 /// How long the service may take to accept a connection.
@@ -78,13 +83,15 @@ pub struct Former {
 /// A channel that presents the token with every call.
 pub type Authorized = InterceptedService<Channel, Bearer>;
 
-/// Presents the token.
+/// Presents the token, if there is one: a certificate may stand for it.
 #[derive(Clone)]
-pub struct Bearer(MetadataValue<Ascii>);
+pub struct Bearer(Option<MetadataValue<Ascii>>);
 
 impl Interceptor for Bearer {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        request.metadata_mut().insert("authorization", self.0.clone());
+        if let Some(token) = &self.0 {
+            request.metadata_mut().insert("authorization", token.clone());
+        }
         Ok(request)
     }
 }
@@ -94,37 +101,58 @@ impl Interceptor for Bearer {
 pub struct Client {
     /// Its address, for messages.
     pub endpoint: String,
+    /// Whether a token is what it lets us in by.
+    has_token: bool,
     channel: Authorized,
 }
 
 impl Client {
-    /// Finds the service by flags, environment and state directory, and
+    /// Finds the service by flags, environment, logins and state directory, and
     /// connects to it.
     pub async fn connect(global: &Global, endpoint: &EndpointArgs) -> Result<Self, Unreachable> {
-        let (url, token) = find(global, endpoint)?;
-        let mut bearer: MetadataValue<Ascii> = format!("Bearer {}", token.expose())
-            .parse()
-            .map_err(|_| Unreachable::new("the token has characters that no token has"))?;
-        bearer.set_sensitive(true);
-        let channel = Endpoint::from_shared(url.clone())
-            .map_err(|error| Unreachable::new(format!("`{url}` is no address of a service: {error}")))?
+        Self::reach(Found::new(global, endpoint)?).await
+    }
+
+    /// Connects to a service that was found.
+    pub(crate) async fn reach(found: Found) -> Result<Self, Unreachable> {
+        let mut bearer = None;
+        if let Some(token) = &found.token {
+            let mut value: MetadataValue<Ascii> = format!("Bearer {}", token.expose())
+                .parse()
+                .map_err(|_| Unreachable::new("the token has characters that no token has"))?;
+            value.set_sensitive(true);
+            bearer = Some(value);
+        }
+        let outward = found.outward()?;
+        let url = found.url;
+        let no_address = |error: &dyn std::error::Error| {
+            Unreachable::new(format!("`{url}` is no address of a service: {error}"))
+        };
+        // TLS is ours to do, so the channel is given an address without.
+        let endpoint = Endpoint::from_shared(url.replacen("https://", "http://", 1))
+            .map_err(|error| no_address(&error))?
+            .origin(url.parse().map_err(|error| no_address(&error))?)
             .connect_timeout(CONNECT_TIMEOUT)
             .tcp_nodelay(true)
             .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
             .keep_alive_timeout(KEEPALIVE_TIMEOUT)
             .max_frame_size(HTTP2_FRAME)
             .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
-            .connect()
-            .await
-            .map_err(|error| {
-                Unreachable::passing(format!(
-                    "no conductor answers at {url} ({}); start one with `conductor serve`, \
-                     or name another with --endpoint",
-                    root_cause(&error)
-                ))
-            })?;
-        Ok(Self { endpoint: url, channel: InterceptedService::new(channel, Bearer(bearer)) })
+            .initial_connection_window_size(CONNECTION_WINDOW);
+        let channel = match outward {
+            Some(outward) => endpoint.connect_with_connector(Wire { outward }).await,
+            None => endpoint.connect().await,
+        };
+        let channel = channel.map_err(|error| match Failure::find(&error) {
+            Some(failure) => Unreachable { message: failure.explain(&url), passing: failure.is_passing() },
+            None => Unreachable::passing(format!(
+                "no conductor answers at {url} ({}); start one with `conductor serve`, \
+                 or name another with --endpoint",
+                root_cause(&error)
+            )),
+        })?;
+        let has_token = bearer.is_some();
+        Ok(Self { endpoint: url, has_token, channel: InterceptedService::new(channel, Bearer(bearer)) })
     }
 
     /// Opens an ACP tunnel for a program that is likely to work in `cwd`.
@@ -180,9 +208,19 @@ impl Client {
         AgentsClient::new(self.channel.clone())
     }
 
+    /// What waits for people.
+    pub fn approvals(&self) -> ApprovalsClient<Authorized> {
+        ApprovalsClient::new(self.channel.clone()).max_decoding_message_size(MAX_HISTORY_MESSAGE)
+    }
+
     /// What sessions did.
     pub fn history(&self) -> HistoryClient<Authorized> {
         HistoryClient::new(self.channel.clone()).max_decoding_message_size(MAX_HISTORY_MESSAGE)
+    }
+
+    /// Who the caller is.
+    pub fn identity(&self) -> IdentityClient<Authorized> {
+        IdentityClient::new(self.channel.clone())
     }
 
     /// The sessions that are open.
@@ -195,9 +233,19 @@ impl Client {
         SharingClient::new(self.channel.clone())
     }
 
+    /// Which answers are remembered.
+    pub fn grants(&self) -> GrantsClient<Authorized> {
+        GrantsClient::new(self.channel.clone()).max_decoding_message_size(MAX_HISTORY_MESSAGE)
+    }
+
     /// Who else may use the service.
     pub fn tokens(&self) -> TokensClient<Authorized> {
         TokensClient::new(self.channel.clone())
+    }
+
+    /// What users and teams have used.
+    pub fn limits(&self) -> LimitsClient<Authorized> {
+        LimitsClient::new(self.channel.clone())
     }
 
     /// Turns a refused call into words.
@@ -206,7 +254,21 @@ impl Client {
         // A status that the service sent has no source: this one was made
         // here, because the connection broke.
         if let Some(source) = status.source() {
+            // With TLS 1.3 a client hears only now that its certificate is not taken.
+            if let Some(failure) = Failure::find(source) {
+                return Unreachable {
+                    message: failure.explain(&self.endpoint),
+                    passing: failure.is_passing(),
+                };
+            }
             let cause = root_cause(source);
+            // An alert of TLS, read as HTTP/2.
+            if self.endpoint.starts_with("http://") && cause.contains("frame with invalid size") {
+                return Unreachable::new(format!(
+                    "{} speaks TLS; write https:// instead of http://",
+                    self.endpoint
+                ));
+            }
             return Unreachable::passing(format!(
                 "lost the conductor at {}: {cause}; see whether it still runs, and try again",
                 self.endpoint
@@ -224,7 +286,10 @@ impl Client {
                 | Code::DataLoss
         );
         let message = match status.code() {
-            Code::Unauthenticated => format!("{} refused the token: {text}", self.endpoint),
+            Code::Unauthenticated => {
+                let what = if self.has_token { "token" } else { "certificate" };
+                format!("{} refused the {what}: {text}", self.endpoint)
+            }
             Code::Unknown | Code::Cancelled | Code::Internal => {
                 format!("lost the conductor at {}; is it still running? ({text})", self.endpoint)
             }
@@ -246,36 +311,6 @@ pub struct Tunnel {
     pub incoming: Streaming<ConnectResponse>,
     /// What the service said first.
     pub welcome: Welcome,
-}
-
-fn find(global: &Global, endpoint: &EndpointArgs) -> Result<(String, Token), Unreachable> {
-    // A service that starts again leaves no endpoint for a while.
-    let say = |error: &dyn std::error::Error| Unreachable::passing(error.to_string());
-    let state = StateDir::resolve(global.state_dir.clone(), std::env::var_os).map_err(|e| say(&e))?;
-    let url = match &endpoint.endpoint {
-        Some(url) if url.contains("://") => url.clone(),
-        Some(address) => format!("http://{address}"),
-        None => state.read_endpoint().map_err(|e| say(&e))?,
-    };
-    let remedy = "unset it to use the state directory's, or copy the service's token again";
-    let token = match std::env::var_os("CONDUCTOR_TOKEN").map(OsString::into_string) {
-        Some(Ok(text)) => {
-            Token::parse(&text).map_err(|e| Unreachable::new(format!("CONDUCTOR_TOKEN {e}; {remedy}")))?
-        }
-        Some(Err(_)) => return Err(Unreachable::new(format!("CONDUCTOR_TOKEN is not text; {remedy}"))),
-        None => match state.read_token() {
-            // Whether a service runs there is beside the point.
-            Err(StateError::NotRunning { path }) if endpoint.endpoint.is_some() => {
-                return Err(Unreachable::new(format!(
-                    "there is no token for {url} in the state directory {}; set CONDUCTOR_TOKEN to the one that \
-                     stands in the file `token` of that service's state directory",
-                    path.display()
-                )));
-            }
-            token => token.map_err(|e| say(&e))?,
-        },
-    };
-    Ok((url, token))
 }
 
 fn root_cause(error: &dyn std::error::Error) -> String {

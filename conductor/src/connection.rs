@@ -6,6 +6,8 @@
 //! hold up its siblings.
 
 mod absence;
+mod end;
+mod hello;
 mod listing;
 mod open;
 mod sideways;
@@ -20,7 +22,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -30,14 +32,20 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::debug;
 use uuid::Uuid;
 
+pub use self::end::End;
+pub use self::terms::{guest, may_use, rules_in};
 use crate::{
     acp::{self, EditorCapabilities, Refusal, code},
+    approvals::Approvals,
+    catalogue::Catalogue,
     config::Config,
     cwd_map::CwdMap,
     frame::{Fault, Frame, Kind, Method, Run},
+    grants::Book,
     identity::Caller,
     journal::{Class, Journal},
     ledger::{Ledger, history::History},
+    metrics::Metrics,
     pending::WireId,
     policy::Live,
     pool::Pool,
@@ -47,6 +55,7 @@ use crate::{
     router::Router,
     session::{self, Packet, SessionEvent, Wish},
     tasks::Tasks,
+    telemetry::trace::Parent,
 };
 
 /// Answers of ours that may wait for the editor; above that nothing more is
@@ -89,6 +98,14 @@ pub struct Hub {
     pub config: watch::Receiver<Arc<Config>>,
     /// What agents may do, as of now.
     pub policy: Live,
+    /// Which answers of people are remembered.
+    pub grants: Book,
+    /// What the agents offer.
+    pub catalogue: Catalogue,
+    /// What waits for people.
+    pub approvals: Approvals,
+    /// What is counted.
+    pub metrics: Metrics,
     /// No new sessions any more.
     pub draining: CancellationToken,
     /// Connections end.
@@ -114,35 +131,8 @@ pub struct Greeting {
     pub lingers: bool,
     /// It is on another machine.
     pub is_remote: bool,
-}
-
-/// Why a connection ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
-    /// The editor went away.
-    EditorGone,
-    /// The editor broke the tunnel's rules.
-    Invalid(String),
-    /// The editor asked for an agent that is not there.
-    NoAgent(String),
-    /// The editor sent more than a frame may have.
-    TooLarge,
-    /// The editor did not take its frames for too long.
-    Stalled,
-    /// The service is stopping.
-    Draining,
-    /// The editor was away for longer than this.
-    Expired(Duration),
-    /// Too much waits for an editor that is away.
-    Behind(String),
-    /// Only the stream ends: a newer one carries the connection.
-    Replaced,
-    /// Only the stream ends: its frames were not taken for too long.
-    Dropped,
-    /// Only the stream ends: the connection cannot take it now.
-    Busy,
-    /// A task of ours ended early.
-    Broken,
+    /// The trace that its stream was opened in.
+    pub traceparent: Option<Parent>,
 }
 
 /// What a connection is told.
@@ -154,24 +144,6 @@ pub enum Input {
     Away,
     /// It is back.
     Resumed,
-}
-
-impl std::fmt::Display for End {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::EditorGone => f.write_str("the editor went away"),
-            Self::Invalid(why) | Self::NoAgent(why) => f.write_str(why),
-            Self::TooLarge => f.write_str("the editor sent more than a frame may have"),
-            Self::Stalled => f.write_str("the editor did not take its frames"),
-            Self::Draining => f.write_str("the service is stopping"),
-            Self::Expired(ttl) => write!(f, "the editor did not come back within {ttl:?}"),
-            Self::Behind(why) => f.write_str(why),
-            Self::Replaced => f.write_str("another stream carries this connection now"),
-            Self::Dropped => f.write_str("the editor did not take its frames for too long"),
-            Self::Busy => f.write_str("the connection cannot take a new stream right now"),
-            Self::Broken => f.write_str("the connection's task ended early"),
-        }
-    }
 }
 
 struct Connection {
@@ -231,6 +203,7 @@ pub async fn serve(
     let said = json!({ "user": caller.user, "teams": caller.teams, "client": greeting.client });
     recorder.note(note::CONNECTED, &said);
     let journal = hub.journal.clone();
+    let _counted = hub.metrics.part(|counts| &counts.connections).held();
     let end = converse(id, recorder, hub, caller, greeting, inbound, out).await;
     let mut recorder = Recorder::new(Some(journal), stream);
     recorder.note(note::DISCONNECTED, &json!({ "reason": end.to_string() }));
@@ -500,26 +473,6 @@ impl Connection {
             return Refusal::new(code::METHOD_NOT_FOUND, text);
         }
         Refusal::new(code::INVALID_PARAMS, format!("{name} needs a sessionId"))
-    }
-
-    fn initialize(&mut self, frame: &Frame) {
-        let params: Value = frame.decode(frame.peek().params).unwrap_or_default();
-        if params["protocolVersion"].as_u64().is_none_or(|version| version > u64::from(u16::MAX)) {
-            let text = "initialize needs protocolVersion, a number";
-            return self.refuse(frame, Refusal::new(code::INVALID_PARAMS, text));
-        }
-        self.record(frame);
-        // A second handshake is answered like the first and changes nothing.
-        let able = *self.initialized.get_or_insert_with(|| EditorCapabilities::parse(&params));
-        let id = frame.copy(frame.peek().id);
-        let (pool, key) = (self.hub.pool.clone(), self.likely_key(able));
-        if self.greeting.cwd.is_some() {
-            pool.warm(key.clone());
-        }
-        self.answers.spawn(async move {
-            let hello = pool.hello(key).await;
-            acp::result(&id, acp::initialize_editor(hello.as_ref()).to_string().as_bytes())
-        });
     }
 
     /// Lets a session go; it ends if nobody else has it open.

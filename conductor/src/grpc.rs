@@ -1,19 +1,29 @@
 //! gRPC: proto ↔ our types, our ends → `Status`. No decisions are made here.
 
 mod agents;
+mod approvals;
 mod breakage;
 pub mod codec;
 mod convert;
 mod events;
+mod grants;
+mod health;
 mod history;
+mod identity;
 mod incoming;
 mod layers;
 mod lease;
+mod login;
+mod looks;
 mod policy;
+mod reading;
+mod rights;
 mod sessions;
 mod sharing;
+mod strangers;
 mod tokens;
 mod tunnel;
+mod limits;
 
 use std::time::Duration;
 
@@ -26,13 +36,15 @@ use crate::{
     agent::stdio::READ_BYTES,
     connection::Hub,
     frame::MAX_FRAME,
-    identity::tokens::Tokens,
+    identity::door::Door,
     proto::{
-        self, acp_server::AcpServer, agents_server::AgentsServer, history_server::HistoryServer,
-        policy_server::PolicyServer, sessions_server::SessionsServer, sharing_server::SharingServer,
-        tokens_server::TokensServer,
+        self, acp_server::AcpServer, agents_server::AgentsServer, approvals_server::ApprovalsServer,
+        grants_server::GrantsServer, history_server::HistoryServer, identity_server::IdentityServer,
+        limits_server::LimitsServer, policy_server::PolicyServer, sessions_server::SessionsServer,
+        sharing_server::SharingServer, tokens_server::TokensServer,
     },
     tether::Tethers,
+    tls::listener::Listener,
 };
 
 /// The largest message: the largest frame, what the same read brings behind
@@ -71,20 +83,16 @@ pub const HTTP2_FRAME: u32 = 256 << 10;
 /// Serves until `stop`, then lets calls in flight end.
 pub async fn serve(
     listener: TcpListener,
+    tls: Option<Listener>,
     hub: Hub,
     tethers: Tethers,
-    tokens: Tokens,
+    door: Door,
     stop: CancellationToken,
 ) -> Result<(), tonic::transport::Error> {
     let most = hub.config.borrow().service.max_connections;
     let (health, health_service) = tonic_health::server::health_reporter();
-    health.set_serving::<AcpServer<tunnel::Tunnel>>().await;
-    health.set_serving::<AgentsServer<agents::AgentsService>>().await;
-    health.set_serving::<HistoryServer<history::HistoryService>>().await;
-    health.set_serving::<PolicyServer<policy::PolicyService>>().await;
-    health.set_serving::<SessionsServer<sessions::SessionsService>>().await;
-    health.set_serving::<SharingServer<sharing::SharingService>>().await;
-    health.set_serving::<TokensServer<tokens::TokensService>>().await;
+    let serving = health::Serving::begin(health).await;
+    hub.tasks.start("health", serving.end(hub.draining.clone(), hub.closing.clone()));
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
@@ -92,7 +100,13 @@ pub async fn serve(
 
     let layers = ServiceBuilder::new()
         .layer(layers::Traced)
-        .layer(layers::Authenticated::new(tokens.clone()))
+        .layer(layers::Authenticated::new(
+            door.clone(),
+            hub.grants.clone(),
+            hub.config.clone(),
+            hub.metrics.clone(),
+        ))
+        .layer(rights::Authorised::default())
         .into_inner();
     let mut server = Server::builder()
         .layer(layers)
@@ -109,25 +123,36 @@ pub async fn serve(
         .max_decoding_message_size(MAX_MESSAGE)
         .max_encoding_message_size(MAX_MESSAGE);
     let agents = AgentsServer::new(agents::AgentsService::new(hub.clone()));
+    let approvals = ApprovalsServer::new(approvals::ApprovalsService::new(hub.clone()))
+        .max_encoding_message_size(MAX_HISTORY_MESSAGE);
     let history = HistoryServer::new(history::HistoryService::new(hub.clone()))
         .max_encoding_message_size(MAX_HISTORY_MESSAGE);
     let policy = PolicyServer::new(policy::PolicyService::new(hub.clone()));
+    let limits = LimitsServer::new(limits::LimitsService::new(hub.router.limits().clone()));
+    let grants = GrantsServer::new(grants::GrantsService::new(hub.clone()))
+        .max_encoding_message_size(MAX_HISTORY_MESSAGE);
     let sharing = SharingServer::new(sharing::SharingService::new(hub.clone()));
+    let metrics = hub.metrics.clone();
     let sessions = SessionsServer::new(sessions::SessionsService::new(hub))
         .max_decoding_message_size(MAX_MESSAGE)
         .max_encoding_message_size(MAX_HISTORY_MESSAGE);
     let mut routes = server
         .add_service(tunnel)
         .add_service(agents)
+        .add_service(approvals)
+        .add_service(grants)
         .add_service(history)
+        .add_service(IdentityServer::new(identity::IdentityService))
         .add_service(policy)
         .add_service(sessions)
         .add_service(sharing)
-        .add_service(TokensServer::new(tokens::TokensService::new(tokens)))
+        .add_service(TokensServer::new(tokens::TokensService::new(door.tokens().clone())))
+        .add_service(limits)
         .add_service(health_service);
     match reflection {
         Ok(reflection) => routes = routes.add_service(reflection),
         Err(error) => tracing::warn!(%error, "reflection is not available"),
     }
-    routes.serve_with_incoming_shutdown(incoming::incoming(listener, most), stop.cancelled_owned()).await
+    let incoming = incoming::incoming(listener, tls, most, metrics);
+    routes.serve_with_incoming_shutdown(incoming, stop.cancelled_owned()).await
 }

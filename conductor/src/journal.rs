@@ -30,7 +30,14 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-pub use self::{batch::Batch, findings::Finding, format::Position, recover::Recovered, settings::Settings};
+pub use self::{
+    batch::Batch,
+    figures::{Figures, Frames},
+    findings::Finding,
+    format::Position,
+    recover::Recovered,
+    settings::Settings,
+};
 use self::{disk::Disk, log::Log};
 pub use crate::config::Recording;
 use crate::record::{Destination, Origin, Stream};
@@ -38,6 +45,7 @@ use crate::record::{Destination, Origin, Stream};
 mod batch;
 mod cursor;
 mod disk;
+mod figures;
 mod findings;
 mod format;
 mod heads;
@@ -193,6 +201,10 @@ pub struct Status {
     pub segments: usize,
     /// Bytes that are written but not synced.
     pub unsynced: u64,
+    /// Frames written since the start, by where from and where to.
+    pub frames: Frames,
+    /// Bytes written since the start.
+    pub appended: u64,
     /// Frames that passed without being recorded, since the start.
     pub unrecorded: u64,
     /// Parts of the journal that cannot be read.
@@ -222,6 +234,7 @@ struct Shared {
     refusing: watch::Sender<Option<Arc<str>>>,
     /// Something changed that someone may wait for.
     progress: watch::Sender<()>,
+    figures: Figures,
 }
 
 impl Shared {
@@ -294,6 +307,7 @@ impl Journal {
             written: watch::Sender::new(log.end),
             refusing: watch::Sender::new(log.refusing()),
             progress: watch::Sender::new(()),
+            figures: Figures::default(),
             log: Mutex::new(log),
         });
         let thread = thread::Builder::new().name("journal-sync".to_owned());
@@ -336,7 +350,7 @@ impl Journal {
         if outcome.is_ok() && shared.written.receiver_count() > 0 {
             shared.wrote(end);
         }
-        outcome.map(Ticket)
+        outcome.map(Ticket).inspect_err(|refused| shared.figures.refusals.of(refused.cause).one())
     }
 
     /// Takes what the owner of a stream could not write before it went. It is
@@ -474,6 +488,11 @@ impl Journal {
         log.ledger_down = why.map(Into::into);
         shared.publish(&log);
         shared.wake.notify_one();
+    }
+
+    /// What it has counted.
+    pub fn figures(&self) -> &Figures {
+        &self.0.shared.figures
     }
 
     /// How the journal does.

@@ -41,6 +41,7 @@ pub mod cell; // a value as a question gets it
 pub mod question; // our own questions, one text for both databases
 pub mod sql; // a person's question, as it was typed
 pub mod history; // sessions, what they did, their frames
+pub mod judgements; // decisions as they were judged, to be judged again
 pub mod overview; // how large it is
 pub mod rebuild; // derived tables anew; another ledger's frames
 

@@ -5,19 +5,29 @@ pub mod frame; // a frame as bytes with the positions we route by
 pub mod pending; // requests in flight and their ids on the wire
 pub mod queue; // a queue bounded in items and bytes
 pub mod acp; // what the conductor itself says
+pub mod options; // what an agent lets people choose
 pub mod record; // what is written down: streams, origins, notes
+pub mod metrics; // what is counted, without a lock
 
 // What the service knows and trusts.
 pub mod config; // defaults + agents.toml + CONDUCTOR_*, immutable once checked
 pub mod state; // the state directory: lock, token, endpoint
-pub mod identity; // who is calling, and with which token
+pub mod tls; // certificates, keys, and what connections are greeted with
+pub mod identity; // who is calling, and how they prove it
+pub mod limits; // how much users and teams may use, and have used
 pub mod cwd_map; // paths of editors' machines and of this host
 pub mod policy; // what agents may do: normalise, rules, verdict
+pub mod grants; // answers of people that are remembered
+pub mod catalogue; // which models and modes the agents offer
+pub mod routes; // which agent a prompt goes to
 
 // Agents and their processes.
 pub mod tasks; // the one place that starts tasks
+pub mod contain; // what holds an agent, whatever it does
 pub mod guard; // the small parent of every agent process
 pub mod agent; // one process from spawn to exit record
+pub mod fetch; // one HTTP request to an address of the configuration
+pub mod secrets; // what users and teams give to their agents
 pub mod pool; // warm, lease, restart, quarantine
 pub mod workspace; // files and terminals on this host, for agents that ask
 
@@ -28,23 +38,26 @@ pub mod ledger; // the queryable record, made from frames
 
 // Editors and their sessions.
 pub mod store; // the small file of what is needed in order to act
+pub mod approvals; // what waits for people, and what became of it
 pub mod router; // session id → where it is bound; the only lock
 pub mod session; // one conversation, both directions
 pub mod connection; // one editor: handshake, sessions, ids
 pub mod tether; // ties it to its streams, one after the other
 pub mod grpc; // proto ↔ our types
+pub mod admin; // metrics and health over plain HTTP, for machines
+pub mod notify; // word to the service manager
 pub mod serve; // build bottom-up, wait, drain top-down
 
 // On people's machines.
 pub mod client; // finding the service and presenting the token
 pub mod bridge; // `conductor connect`
-pub mod commands; // `conductor prompt`, `agents`, `sessions`, `token`, `policy`, `ledger`, `doctor`, completions and pages
+pub mod commands; // `conductor prompt`, `agents`, `models`, `route`, `sessions`, `login`, `whoami`, `token`, `grants`, `usage`, `policy`, `ledger`, `doctor`, completions and pages
 pub mod demo; // the built-in agent without a model
 
 // The program's face.
 pub mod cli; // every flag and help text, as data
 pub mod banner; // what `serve` prints when it is ready
-pub mod telemetry; // logging
+pub mod telemetry; // log, traces and metrics on their way out
 pub mod clock; // times for people and machines
 
 /// Generated from `proto/conductor/v1`; documented there, field by field.

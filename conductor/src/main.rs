@@ -25,11 +25,22 @@ fn main() -> ExitCode {
     let Cli { global, command } = Cli::parse();
     match command {
         Command::Serve(args) => serve::run(&global, &args),
-        Command::Connect(args) => bridge::run(&global, &args),
+        Command::Connect(args) => match &args.login {
+            Some(way) => commands::agents::log_in(&global, &args.endpoint, way),
+            None => bridge::run(&global, &args),
+        },
         Command::Prompt(args) => commands::prompt::run(&global, &args),
         Command::Agents(args) => commands::agents::run(&global, &args),
+        Command::Models(args) => commands::models::run(&global, &args),
+        Command::Route(args) => commands::route::run(&global, &args),
         Command::Sessions(args) => commands::sessions::run(&global, &args),
+        Command::Login(args) => commands::login::run(&global, &args),
+        Command::Logout(args) => commands::login::logout(&global, &args),
+        Command::WhoAmI(args) => commands::whoami::run(&global, &args),
+        Command::Approvals(args) => commands::approvals::run(&global, &args),
         Command::Token(args) => commands::token::run(&global, &args),
+        Command::Grants(args) => commands::grants::run(&global, &args),
+        Command::Usage(args) => commands::quota::run(&global, &args),
         Command::Policy(args) => commands::policy::run(&global, &args),
         Command::Ledger(args) => commands::ledger::run(&global, &args),
         Command::DemoAgent => demo::run(),

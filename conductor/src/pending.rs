@@ -38,6 +38,11 @@ impl<T> Pending<T> {
         self.open.values()
     }
 
+    /// The same, in order to change them.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.open.values_mut()
+    }
+
     /// All of them with their numbers, oldest first.
     pub fn numbered(&self) -> impl Iterator<Item = (u32, &T)> {
         self.open.iter().map(|(number, request)| (*number, request))

@@ -31,6 +31,8 @@ pub enum StreamKind {
     Process = 2,
     /// One editor's connection: handshake, what concerns no session.
     Connection = 3,
+    /// A grant: who gave it, and how it ended.
+    Grant = 4,
 }
 
 /// Who made a frame.
@@ -79,7 +81,7 @@ macro_rules! codes {
     };
 }
 
-codes!(StreamKind: 1 "session" => Self::Session, 2 "process" => Self::Process, 3 "connection" => Self::Connection);
+codes!(StreamKind: 1 "session" => Self::Session, 2 "process" => Self::Process, 3 "connection" => Self::Connection, 4 "grant" => Self::Grant);
 codes!(Origin: 1 "editor" => Self::Editor, 2 "agent" => Self::Agent, 3 "conductor" => Self::Conductor);
 codes!(Destination: 0 "record" => Self::Record, 1 "editor" => Self::Editor, 2 "agent" => Self::Agent);
 
@@ -94,18 +96,35 @@ pub mod note {
     pub const DETACHED: &str = "_conductor/detached";
     /// A new stream carries the connection on.
     pub const REATTACHED: &str = "_conductor/reattached";
-    /// A process was started: `agent`, `command`, `args`, `cwd`, `pid`.
+    /// A process was started: `agent`, `command`, `args`, `cwd`, `pid`; `sandbox`, what holds
+    /// it: `mode`, `layers` and `missing`, each with `layer` and `why`.
     pub const PROCESS_STARTED: &str = "_conductor/process_started";
+    /// What it had started outlived it and the service, and was ended at the next start:
+    /// `processes`, each with `pid` and `command`.
+    pub const LEFTOVERS_ENDED: &str = "_conductor/leftovers_ended";
     /// It has ended: `reason`, `code`, `signal`, `crashed`, `stderr`.
     pub const PROCESS_ENDED: &str = "_conductor/process_ended";
+    /// The process was started to be asked, and has told what the agent offers:
+    /// `agent`, `version`, `models` and `modes`, each with `value` and `name`.
+    pub const CATALOGUE: &str = "_conductor/catalogue";
     /// A session is opened: `how` (new, load, resume), `user`, `teams`, `agent`,
     /// `cwd`, `repository`, `connection`.
     pub const SESSION_OPENED: &str = "_conductor/session_opened";
-    /// It has a process: `binding`, `process`; once the agent has agreed,
-    /// `agentSession` and `how` (new, resume, load, handover).
+    /// It has a process: `binding`, `process`, `agent`, `picker` (editors are shown
+    /// options in our form); once the agent has agreed, `agentSession`, `how` (new,
+    /// resume, load, handover, back) and `number`, the how many-th session of an
+    /// agent's it is.
     pub const SESSION_BOUND: &str = "_conductor/session_bound";
+    /// Where the next prompt goes was decided: `agent`; `how` (named, route, model,
+    /// bound, default) and `reason`, the same in words; `route`, by its name; `model`
+    /// and `mode` that the agent is set to; `from`, the agent before; `attempt`, 0 for
+    /// the first choice; `failed`, why the one before could not take it.
+    pub const ROUTED: &str = "_conductor/routed";
     /// The agent is told of the past in front of the prompt that follows: `text`.
     pub const HANDOVER: &str = "_conductor/handover";
+    /// The prompt beside it was handed on with this `traceparent` in its `_meta`, because
+    /// traces are collected.
+    pub const TRACED: &str = "_conductor/traced";
     /// Its process was released because nothing happened: `after`, in seconds.
     pub const SESSION_PARKED: &str = "_conductor/session_parked";
     /// Someone took a seat beside its editor: `user`, `as` (driver, observer),
@@ -118,13 +137,36 @@ pub mod note {
     /// The answer that comes next does not count, because it chooses nothing and
     /// others may still decide, or because it was not for this `user` to give.
     pub const DECLINED: &str = "_conductor/declined";
-    /// The policy has judged a request, frame `seq`: `decision` (allow, ask, deny), `rule`,
-    /// `rules`, `reason`, `revision`, `subActions`, `tookUs`, and the request's `method`.
+    /// What a repository and users add to the rules: `rules`, each with `origin` and `text`.
+    /// Decisions that were made with these name the frame.
+    pub const NARROWED: &str = "_conductor/narrowed";
+    /// The policy has judged a request, frame `seq`: `decision` (allow, ask, deny) as it counts,
+    /// and `ruled`, the same before grants; `rule`, `rules`, `reason`, `revision`; `subject`, who
+    /// asked, and `subActions`, which are all that was judged; `tookUs`, and the request's
+    /// `method`.
     pub const JUDGED: &str = "_conductor/judged";
-    /// Somebody has allowed exactly these `subActions` for as long as the session is open.
+    /// A grant was given, in its own stream, or in that of the session in which somebody chose
+    /// to be asked no more: `grant`, `scope` (session, root, user, team) and `scopeName`,
+    /// `what` in words and as `parts`, `by` and their `teams`, `reason`, `expiresUs`, `mostUses`.
     pub const GRANTED: &str = "_conductor/granted";
-    /// The agent has done something without asking: `toolCallId`.
+    /// People are asked about a request, frame `seq`: `approval` (the question's id), `user`
+    /// (for whom), `approvers` and `terms` (who may answer), `isShown` (in the session, too),
+    /// `rule`, `reason`, `dueUs`.
+    pub const ASKED: &str = "_conductor/asked";
+    /// What became of that: `approval`, `outcome` (allowed, rejected, timed_out, cancelled),
+    /// `by`, `via` (editor, approvals), `reason`.
+    pub const ANSWERED: &str = "_conductor/answered";
+    /// A grant has allowed what frame `seq` asks: `grant`, the `number` of this use, how many
+    /// are `left`, and the `subActions` that it allowed.
+    pub const GRANT_USED: &str = "_conductor/grant_used";
+    /// A grant was taken back before its time: `grant`, `by`, `reason`.
+    pub const GRANT_REVOKED: &str = "_conductor/grant_revoked";
+    /// Something was done without asking. By a tool call: `toolCallId`. By whatever ran during the
+    /// turn: `paths`, protected ones, each with `path` and `change` (appeared, changed, removed),
+    /// and how many `more`.
     pub const UNMEDIATED: &str = "_conductor/unmediated";
+    /// Not all that is protected could be looked at before and after a turn: `paths`.
+    pub const UNSEEN: &str = "_conductor/unseen";
     /// The agent has changed a tool call after it was allowed: `toolCallId`, and the
     /// `subActions` that it would now do.
     pub const CHANGED: &str = "_conductor/changed";

@@ -19,8 +19,14 @@ use bytes::Bytes;
 use tokio::{sync::watch, time::timeout};
 use uuid::Uuid;
 
-pub use self::sharing::{Access, MOST_SHARES, NotShared, Party, Share};
-use crate::{agent::Ended, identity::Caller, session::SessionHandle, store::Row};
+pub use self::sharing::{Access, MOST_SHARES, NotAdmitted, NotShared, Share};
+use crate::{
+    agent::Ended,
+    identity::{Caller, Relation},
+    limits::Limits,
+    session::SessionHandle,
+    store::{Bound, Row},
+};
 
 /// Characters of a title that are kept: agents choose them freely.
 const MAX_TITLE: usize = 500;
@@ -86,8 +92,12 @@ pub struct Router {
     turns: Arc<watch::Sender<Turns>>,
     changes: Arc<watch::Sender<u64>>,
     saved: Arc<watch::Sender<u64>>,
+    /// The version that somebody waits for.
+    awaited: Arc<watch::Sender<u64>>,
     /// Somebody's access to a session has changed.
     sharing: Arc<watch::Sender<()>>,
+    /// Who may begin how much.
+    limits: Limits,
 }
 
 /// How many turns are running, and whether another one may begin.
@@ -123,7 +133,7 @@ pub enum Found {
 
 impl Router {
     /// A table with what the store knows, of which some must be written.
-    pub fn new(rows: HashMap<Uuid, Row>, changed: Vec<Uuid>) -> Self {
+    pub fn new(rows: HashMap<Uuid, Row>, changed: Vec<Uuid>, limits: Limits) -> Self {
         let version = changed.len() as u64;
         let entry = |row| Entry { row, live: None, leaving: None, in_turn: false, shares: Vec::new() };
         let sessions = rows.into_iter().map(|(id, row)| (id, entry(row))).collect();
@@ -137,8 +147,15 @@ impl Router {
             turns: Arc::new(watch::channel(Turns::default()).0),
             changes: Arc::new(watch::channel(version).0),
             saved: Arc::new(watch::channel(0).0),
+            awaited: Arc::new(watch::channel(0).0),
             sharing: Arc::new(watch::channel(()).0),
+            limits,
         }
+    }
+
+    /// Who may begin how much.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -225,9 +242,11 @@ impl Router {
         });
     }
 
-    /// Notes the agent's own id of a session.
-    pub fn bound(&self, id: Uuid, agent_session: Bytes) {
-        self.change(id, |entry| entry.row.agent_session = agent_session);
+    /// Notes which agent has a session, and that one's own id of it.
+    pub fn bound(&self, id: Uuid, agent: Arc<str>, agent_session: Bytes, bound: Vec<Bound>) {
+        self.change(id, |entry| {
+            (entry.row.agent, entry.row.agent_session, entry.row.bound) = (agent, agent_session, bound);
+        });
     }
 
     /// Notes that no editor has the session open any more, and which process is
@@ -255,19 +274,16 @@ impl Router {
         }
     }
 
-    /// Ends a session, whoever has it open. Whether there is one that the
-    /// caller may close; one that is not open is closed already.
-    pub fn close(&self, id: Uuid, caller: &Caller) -> bool {
+    /// Ends a session, whoever has it open; one that is not open is closed
+    /// already.
+    pub fn close(&self, id: Uuid, caller: &Caller, relation: Relation) -> Result<(), NotAdmitted> {
         let table = self.lock();
-        match table.get(id).filter(|entry| entry.row.owner == caller.user || caller.is_admin()) {
-            Some(entry) => {
-                if let Some(Live::Started(handle)) = &entry.live {
-                    handle.close();
-                }
-                true
-            }
-            None => false,
+        let entry = table.get(id);
+        sharing::admit(entry, caller, relation)?;
+        if let Some(Entry { live: Some(Live::Started(handle)), .. }) = entry {
+            handle.close();
         }
+        Ok(())
     }
 
     /// Notes what the agent calls the session.
@@ -293,9 +309,16 @@ impl Router {
         }
     }
 
-    /// The sessions that the caller may see, newest first: at most so many of
-    /// those before one, and whether there are more.
-    pub fn list(&self, caller: &Caller, cwd: Option<&Path>, before: Option<Uuid>, most: usize) -> Listed {
+    /// The sessions that the caller has this to do with, newest first: at most
+    /// so many of those before one, and whether there are more.
+    pub fn list(
+        &self,
+        caller: &Caller,
+        relation: Relation,
+        cwd: Option<&Path>,
+        before: Option<Uuid>,
+        most: usize,
+    ) -> Listed {
         let table = self.lock();
         let is_there = |id: &Uuid, row: &Row| {
             !row.is_deleted
@@ -303,7 +326,9 @@ impl Router {
                 && cwd.is_none_or(|cwd| row.cwd == cwd)
         };
         let there = table.sessions.iter().filter(|(id, entry)| is_there(id, &entry.row));
-        let seen = there.filter_map(|(id, entry)| Some((*id, entry, sharing::access(entry, caller)?)));
+        let seen = there.filter_map(|(id, entry)| {
+            Some((*id, entry, sharing::admit(Some(entry), caller, relation).ok()?))
+        });
         // Only what is told is copied: there may be very many.
         let mut seen: Vec<_> = seen.collect();
         seen.sort_unstable_by_key(|(id, ..)| std::cmp::Reverse(*id));
@@ -368,6 +393,12 @@ impl Router {
         self.changes.subscribe().wait_for(|version| *version > saved).await.ok();
     }
 
+    /// Waits until somebody waits for what is to be saved.
+    pub async fn awaited(&self) {
+        let saved = *self.saved.borrow();
+        self.awaited.subscribe().wait_for(|version| *version > saved).await.ok();
+    }
+
     /// What is to be saved, and which version that will be.
     pub fn take_changed(&self) -> (Vec<(Uuid, Row)>, u64) {
         let mut table = self.lock();
@@ -389,6 +420,7 @@ impl Router {
     /// Waits until everything that has changed so far is saved; whether it is.
     pub async fn is_saved(&self) -> bool {
         let version = self.lock().version;
+        self.awaited.send_if_modified(|now| version > std::mem::replace(now, version.max(*now)));
         let mut saved = self.saved.subscribe();
         let waiting = saved.wait_for(|saved| *saved >= version);
         timeout(SAVING, waiting).await.is_ok_and(|saved| saved.is_ok())

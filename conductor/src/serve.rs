@@ -1,6 +1,16 @@
 //! `conductor serve`: build bottom-up, wait, drain top-down.
 
-use std::{collections::HashMap, net::SocketAddr, path::Path, process::ExitCode, sync::Arc, time::Instant};
+mod files;
+mod premises;
+
+use std::{
+    collections::HashMap,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::Path,
+    process::ExitCode,
+    sync::Arc,
+    time::Instant,
+};
 
 use tokio::{
     net::{TcpListener, TcpSocket},
@@ -12,24 +22,37 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use self::files::{Files, Read};
 use crate::{
+    admin::{self, Admin, Sources},
     agent::strays,
+    approvals::{self, Approvals},
     banner,
+    catalogue::{Catalogue, probe::Probe},
     cli::{Global, ServeArgs},
     config::{Config, Loaded, check_listen},
     connection::Hub,
+    grants::{Book, Scope},
     grpc,
-    identity::tokens::Tokens,
+    identity::{door::Door, oidc::Keys, present::Present, tokens::Tokens},
     journal::{Journal, Recording},
     ledger::{self, Ledger, history::History},
+    limits::Limits,
+    metrics::Reloaded,
+    notify::Manager,
     policy::{Live, Policy, PolicyError, Publisher},
     pool::Pool,
     router::Router,
-    state::StateDir,
-    store::{Store, behind},
+    state::{ServiceState, StateDir},
+    store::{
+        Books, Store,
+        behind::{self, CaughtUp},
+        catalogue::Unsaved,
+    },
     tasks::Tasks,
-    telemetry,
+    telemetry::{self, Telemetry},
     tether::Tethers,
+    tls::listener::{self, Listener, Served},
 };
 
 /// Exit code for a configuration that is refused.
@@ -50,9 +73,8 @@ const BACKLOG: u32 = 4096;
 /// Runs the service until a signal.
 #[allow(clippy::print_stderr, reason = "this is a program's message to its user")]
 pub fn run(global: &Global, args: &ServeArgs) -> ExitCode {
-    telemetry::start(args.log.as_deref());
-    let (loaded, policy) = match load(args) {
-        Ok(loaded) => loaded,
+    let prepared = match load(args) {
+        Ok(prepared) => prepared,
         Err(message) => {
             eprintln!("{message}");
             return ExitCode::from(BAD_CONFIG);
@@ -70,7 +92,7 @@ pub fn run(global: &Global, args: &ServeArgs) -> ExitCode {
     // the relay of those that come meanwhile. Hence a thread of its own, which
     // steps back for others, as do the threads that it starts; except where
     // effects wait for the ledger.
-    let steps_back = loaded.config.journal.recording != Recording::Strict;
+    let steps_back = prepared.loaded.config.journal.recording != Recording::Strict;
     let shipping = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .thread_name("ledger")
@@ -87,7 +109,21 @@ pub fn run(global: &Global, args: &ServeArgs) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let code = match runtime.block_on(serve(global, args, loaded, policy, shipping.handle())) {
+    let settings =
+        telemetry::Settings::new(&prepared.loaded.config.telemetry, |name| std::env::var(name).ok());
+    let telemetry =
+        settings.and_then(|settings| Telemetry::start(args.log.as_deref(), settings, shipping.handle()));
+    let telemetry = match telemetry {
+        Ok(telemetry) => telemetry,
+        Err(message) => {
+            eprintln!("conductor serve: {message}");
+            return ExitCode::from(BAD_CONFIG);
+        }
+    };
+    let served = runtime.block_on(serve(global, args, prepared, shipping.handle(), &telemetry));
+    // Last, so that what the end itself has to tell is told.
+    runtime.block_on(telemetry.finish());
+    let code = match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
             eprintln!("conductor serve: {message}");
@@ -107,38 +143,56 @@ fn workers() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))
 }
 
-fn load(args: &ServeArgs) -> Result<(Loaded, Policy), String> {
+/// What is read before anything is started, so that a refusal leaves nothing
+/// behind.
+struct Prepared {
+    loaded: Loaded,
+    policy: Policy,
+    served: Option<Served>,
+    /// The files of both as they were before that.
+    read: Read,
+}
+
+fn load(args: &ServeArgs) -> Result<Prepared, String> {
+    let mut read = Read::default();
+    let file = Config::file(args.config.as_deref(), std::env::vars_os());
+    read.next(file.as_deref());
+    let loaded = Config::load(file.as_deref(), std::env::vars_os()).map_err(|error| error.to_string())?;
+    let tls = &loaded.config.service.tls;
     if let Some(listen) = args.listen {
-        check_listen(listen).map_err(|refused| format!("--listen: {refused}"))?;
+        check_listen(listen, tls).map_err(|refused| format!("--listen: {refused}"))?;
     }
-    let loaded =
-        Config::load(args.config.as_deref(), std::env::vars_os()).map_err(|error| error.to_string())?;
-    let policy = load_policy(args, &loaded.config).map_err(|error| error.to_string())?;
-    Ok((loaded, policy))
+    let served = Served::read(tls).map_err(|refused| format!("[service.tls]: {refused}"))?;
+    let policy = load_policy(args, &loaded.config, &mut read).map_err(|error| error.to_string())?;
+    Ok(Prepared { loaded, policy, served, read })
 }
 
 /// The rules that hold: of the file that was named, or the built-in ones.
-fn load_policy(args: &ServeArgs, config: &Config) -> Result<Policy, PolicyError> {
-    Policy::load(args.policy.as_deref().or(config.policy.file.as_deref()))
+fn load_policy(args: &ServeArgs, config: &Config, read: &mut Read) -> Result<Policy, PolicyError> {
+    let file = args.policy.as_deref().or(config.policy.file.as_deref());
+    read.next(file);
+    Policy::load(file)
 }
 
 async fn serve(
     global: &Global,
     args: &ServeArgs,
-    loaded: Loaded,
-    policy: Policy,
+    prepared: Prepared,
     shipping: &Handle,
+    telemetry: &Telemetry,
 ) -> Result<(), String> {
+    let Prepared { loaded, policy, served, read } = prepared;
     let mut signals = Signals::new().map_err(|error| format!("cannot listen for signals: {error}"))?;
     let state = StateDir::resolve(global.state_dir.clone(), std::env::var_os);
     let state = state.and_then(|dir| dir.open_for_service()).map_err(|error| error.to_string())?;
     let config = Arc::new(loaded.config);
     let listener = bind(args.listen.unwrap_or(config.service.listen))?;
     let address = listener.local_addr().map_err(|error| error.to_string())?;
-    let endpoint = format!("http://{address}");
+    let endpoint = endpoint(address, served.is_some());
 
-    strays::adopt();
-    let tasks = Tasks::default();
+    let metrics = telemetry.metrics();
+    strays::adopt(&metrics);
+    let tasks = Tasks::counted(metrics.clone());
     let (publish, configured) = watch::channel(config.clone());
     let (rule, policy) = Live::new(policy);
     let (journal, recovered) = Journal::open(&state.path().join("journal"), (&config.journal).into())
@@ -151,14 +205,21 @@ async fn serve(
         "the journal is open"
     );
     let ledger = open_ledger(args, &config, state.path(), &journal, shipping).await?;
-    let (mut store, router) = open_store(state.path(), &journal).await?;
+    let (mut store, router, grants, tokens) = open_store(&state, &journal, &config).await?;
     let shares = store.shares().await.map_err(|error| format!("the shares cannot be read: {error}"))?;
     router.shared_before(shares);
-    let issued = store.tokens().await.map_err(|error| format!("the tokens cannot be read: {error}"))?;
-    let tokens = Tokens::new(state.token().clone(), issued);
     let (saving, stop_saving) = (Tasks::default(), CancellationToken::new());
-    saving.start("store", store.keep(router.clone(), tokens.clone(), stop_saving.clone()));
-    let pool = Pool::start(&config, state.path().join("homes"), journal.clone(), &tasks);
+    let (offers, stamps) =
+        store.catalogue().await.map_err(|error| format!("what the agents offer cannot be read: {error}"))?;
+    let catalogue = Catalogue::new(offers, stamps);
+    let unsaved = Unsaved::of(&catalogue);
+    let before = store.approvals().await.map_err(|error| format!("the approvals cannot be read: {error}"))?;
+    let (approvals, news) = Approvals::new(before);
+    let books = Books { grants: grants.clone(), approvals: approvals.clone(), catalogue: unsaved };
+    let keep = store.keep(router.clone(), tokens.clone(), books, metrics.clone(), stop_saving.clone());
+    saving.start("store", keep);
+    let premises = premises::take(state.path(), &journal);
+    let pool = Pool::start(&config, premises.clone(), journal.clone(), metrics.clone(), &tasks);
     let hub = Hub {
         pool: pool.clone(),
         router,
@@ -168,27 +229,77 @@ async fn serve(
         tasks: tasks.clone(),
         config: configured,
         policy,
+        grants,
+        catalogue: catalogue.clone(),
+        approvals,
+        metrics: metrics.clone(),
         draining: CancellationToken::new(),
         closing: CancellationToken::new(),
     };
+    let notifier = approvals::notify::run(
+        hub.approvals.clone(),
+        news,
+        hub.config.clone(),
+        metrics.clone(),
+        hub.closing.clone(),
+    );
+    tasks.start("notify", notifier);
     let stop = CancellationToken::new();
     let most = config.service.max_connections;
-    let tethers = Tethers::start(most, state.path().to_path_buf(), hub.closing.clone(), &tasks);
-    let server = grpc::serve(listener, hub.clone(), tethers, tokens, stop.clone());
+    let spools = state.path().to_path_buf();
+    let tethers = Tethers::start(most, spools, hub.closing.clone(), metrics, &tasks);
+    let tls = serve_tls(served, &state, &hub)?;
+    let (keys, keeper) = Keys::new();
+    tasks.start("keys", keeper.run(hub.config.clone(), hub.draining.clone()));
+    let door = Door::new(tokens, keys, hub.config.clone());
+    let server = grpc::serve(listener, tls, hub.clone(), tethers, door, stop.clone());
     tasks.start("server", async move {
         if let Err(error) = server.await {
             error!(%error, "the server ended");
         }
     });
+    let sources = sources(&hub);
+    telemetry.report({
+        let sources = sources.clone();
+        move || sources.families()
+    });
+    start_admin(&hub, sources, config.service.admin)?;
     state.write_endpoint(&endpoint).map_err(|error| error.to_string())?;
     let agents = pool.status().borrow().clone();
     banner::print(&endpoint, state.path(), loaded.file.as_deref(), &agents);
     info!(%endpoint, policy = hub.policy.current().revision(), "ready");
+    let probe = Probe {
+        catalogue,
+        config: hub.config.clone(),
+        processes: pool.status(),
+        premises,
+        journal: hub.journal.clone(),
+        tasks: tasks.clone(),
+        stop: hub.draining.clone(),
+    };
+    tasks.start("probe", probe.run());
 
-    while signals.next().await == Wake::Reload {
-        reload(args, loaded.file.as_deref(), &publish, &rule, &pool).await;
+    let manager = Manager::new(|name| std::env::var_os(name));
+    manager.ready();
+    let mut files = Files::new(read);
+    loop {
+        let wake = tokio::select! {
+            wake = signals.next() => wake,
+            () = files.changed() => Wake::Reload,
+            () = manager.feed_watchdog(&hub.journal) => continue,
+        };
+        if wake == Wake::Stop {
+            break;
+        }
+        manager.reloading();
+        files.were_read(reload(args, loaded.file.as_deref(), &publish, &rule, &hub).await);
+        manager.ready();
     }
-    drain(&hub, &stop, &mut signals).await;
+    manager.stopping();
+    tokio::select! {
+        () = drain(&hub, &stop, &mut signals) => {}
+        () = manager.feed_watchdog(&hub.journal) => {}
+    }
     stop_saving.cancel();
     if timeout(STOP_TIMEOUT, saving.ended()).await.is_err() {
         warn!("the sessions were not saved in time; the next start finds them in the journal");
@@ -223,14 +334,18 @@ async fn open_ledger(
     }
 }
 
-/// Opens what is known of sessions, and brings it up to date from the journal.
-async fn open_store(state: &Path, journal: &Journal) -> Result<(Store, Router), String> {
+/// Opens what is known of sessions, tokens and grants, and brings it up to date from the journal.
+async fn open_store(
+    state: &ServiceState,
+    journal: &Journal,
+    config: &Config,
+) -> Result<(Store, Router, Book, Tokens), String> {
     let began = Instant::now();
-    let file = state.join("store.sqlite");
+    let file = state.path().join("store.sqlite");
     let failed = |error| format!("{} cannot be used: {error}", file.display());
     let mut store = Store::open(&file).await.map_err(failed)?;
     let mut rows: HashMap<_, _> = store.sessions().await.map_err(failed)?.into_iter().collect();
-    let changed = behind::catch_up(journal, &mut rows)
+    let CaughtUp { changed, uses } = behind::catch_up(journal, &mut rows)
         .map_err(|error| format!("the journal cannot be read for the sessions in it: {error}"))?;
     info!(
         sessions = rows.len(),
@@ -238,7 +353,48 @@ async fn open_store(state: &Path, journal: &Journal) -> Result<(Store, Router), 
         took_ms = began.elapsed().as_millis() as u64,
         "the sessions are known"
     );
-    Ok((store, Router::new(rows, changed)))
+    let used = store.usage().await.map_err(failed)?;
+    let limits = Limits::new(config.limits.clone(), used);
+    let kept = store.grants().await.map_err(failed)?;
+    let issued = store.tokens().await.map_err(failed)?;
+    let tokens = Tokens::new(state.token().clone(), issued);
+    let book = Book::new(kept, Present::new(tokens.clone()));
+    book.were_used(&uses);
+    for (grant, _) in book.list() {
+        if let Scope::Session(id) = grant.scope
+            && rows.get(&id).is_none_or(|row| row.is_deleted)
+        {
+            book.session_deleted(id);
+        }
+    }
+    Ok((store, Router::new(rows, changed, limits), book, tokens))
+}
+
+/// Where clients on this host find the service. One that listens on every
+/// address does so on loopback, too.
+fn endpoint(mut address: SocketAddr, is_tls: bool) -> String {
+    if address.ip().is_unspecified() {
+        let loopback =
+            if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
+        address.set_ip(loopback);
+    }
+    format!("{}://{address}", if is_tls { "https" } else { "http" })
+}
+
+/// Begins to greet with a certificate, if there is one, and to renew it.
+fn serve_tls(served: Option<Served>, state: &ServiceState, hub: &Hub) -> Result<Option<Listener>, String> {
+    let Some(served) = served else { return Ok(None) };
+    listener::say(&served);
+    let dir = state.dir().clone();
+    dir.write_fingerprint(&served.fingerprint).map_err(|error| error.to_string())?;
+    let tell = move |served: &Served| {
+        if let Err(error) = dir.write_fingerprint(&served.fingerprint) {
+            warn!(%error, "clients on this host do not learn of the new certificate");
+        }
+    };
+    let (tls, renewal) = Listener::new(served);
+    hub.tasks.start("certificate", renewal.run(hub.config.clone(), tell, hub.draining.clone()));
+    Ok(Some(tls))
 }
 
 fn bind(address: SocketAddr) -> Result<TcpListener, String> {
@@ -257,38 +413,88 @@ fn bind(address: SocketAddr) -> Result<TcpListener, String> {
     })
 }
 
+/// Where the numbers come from.
+fn sources(hub: &Hub) -> Sources {
+    Sources {
+        metrics: hub.metrics.clone(),
+        pool: hub.pool.clone(),
+        router: hub.router.clone(),
+        journal: hub.journal.clone(),
+        ledger: hub.ledger.clone(),
+    }
+}
+
+/// Serves metrics and health, if that is wanted.
+fn start_admin(hub: &Hub, sources: Sources, address: Option<SocketAddr>) -> Result<(), String> {
+    let Some(address) = address else { return Ok(()) };
+    let listener = bind(address).map_err(|why| format!("service.admin: {why}"))?;
+    let address = listener.local_addr().map_err(|error| error.to_string())?;
+    info!(%address, "metrics and health are served");
+    if let Some(caution) = admin::caution(address) {
+        warn!(%address, "{caution}");
+    }
+    let admin = Admin { sources, draining: hub.draining.clone() };
+    // Probes are answered for as long as there is something to say: while turns end.
+    hub.tasks.start("admin", admin.serve(listener, hub.closing.clone(), hub.tasks.clone()));
+    Ok(())
+}
+
 /// A bad file changes nothing; a good one applies to new processes and
-/// sessions.
+/// sessions. Gives back which files were read.
 async fn reload(
     args: &ServeArgs,
     file: Option<&std::path::Path>,
     publish: &watch::Sender<Arc<Config>>,
     rule: &Publisher,
-    pool: &Pool,
-) {
-    let explicit = args.config.as_deref().or(file);
-    let loaded = Config::load(explicit, std::env::vars_os());
+    hub: &Hub,
+) -> Read {
+    let reloads = &hub.metrics.reloads;
+    let mut read = Read::default();
+    let file = Config::file(args.config.as_deref().or(file), std::env::vars_os());
+    read.next(file.as_deref());
+    let loaded = Config::load(file.as_deref(), std::env::vars_os());
     // The rules are read anew even if the rest cannot be used.
     let config =
         loaded.as_ref().map_or_else(|_| publish.borrow().clone(), |loaded| Arc::new(loaded.config.clone()));
-    let policy = load_policy(args, &config);
-    match &policy {
-        Ok(policy) => info!(revision = policy.revision(), "the policy was reloaded"),
-        Err(refused) => error!(%refused, "the policy was not reloaded; the old one stays in force"),
-    }
+    let policy = load_policy(args, &config, &mut read);
+    let outcome = policy.as_ref().map(|policy| policy.revision().to_owned()).map_err(ToString::to_string);
     rule.publish(policy);
+    // Said once it is in force, for whoever waits for that.
+    match outcome {
+        Ok(revision) => {
+            reloads.of(Reloaded::Policy).one();
+            info!(revision, "the policy was reloaded");
+        }
+        Err(refused) => {
+            reloads.of(Reloaded::PolicyRefused).one();
+            error!(refused, "the policy was not reloaded; the old one stays in force");
+        }
+    }
     match loaded {
         Ok(loaded) => {
             let config = Arc::new(loaded.config);
-            if config.service.listen != publish.borrow().service.listen {
+            let old = publish.borrow().service.clone();
+            if config.service.listen != old.listen {
                 warn!("a new listen address takes effect at the next start");
             }
+            if config.service.tls.pair().is_some() != old.tls.pair().is_some() {
+                warn!("TLS is turned on or off at the next start");
+            }
+            if config.service.admin != old.admin || config.telemetry != publish.borrow().telemetry {
+                warn!("a new admin address and [telemetry] take effect at the next start");
+            }
+            reloads.of(Reloaded::Config).one();
             publish.send_replace(config.clone());
-            pool.reload(config).await;
+            hub.router.limits().apply(config.limits.clone());
+            hub.pool.reload(config).await;
             info!("the configuration was reloaded");
         }
-        Err(refused) => error!(%refused, "the configuration was not reloaded; the old one stays in force"),
+        Err(refused) => {
+            reloads.of(Reloaded::ConfigRefused).one();
+            error!(%refused, "the configuration was not reloaded; the old one stays in force");
+        }
     }
+    read
 }
 
 /// Stops accepting, lets turns end, ends everything. A second signal skips the
@@ -307,8 +513,11 @@ async fn drain(hub: &Hub, stop: &CancellationToken, signals: &mut Signals) {
             warn!(turns = hub.router.turns(), "turns still run; they are ended");
         }
         hub.closing.cancel();
-        hub.pool.stop().await;
-        if timeout(STOP_TIMEOUT, hub.tasks.ended()).await.is_err() {
+        let ended = async {
+            hub.pool.stop().await;
+            hub.tasks.ended().await;
+        };
+        if timeout(STOP_TIMEOUT, ended).await.is_err() {
             warn!(tasks = hub.tasks.running(), "some tasks did not end in time");
         }
     };

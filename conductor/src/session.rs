@@ -8,29 +8,52 @@
 //! up for ever.)
 
 mod adapt;
+mod approving;
+mod arrival;
 mod asking;
+pub mod berth;
 mod binding;
 mod calls;
+mod choice;
+mod counting;
+mod deadlines;
 mod ending;
+mod excuses;
 mod farewell;
 mod flight;
 mod follower;
 mod from_agent;
 mod from_editor;
+mod granting;
 mod handle;
+mod handover;
 mod host;
 mod judging;
+mod members;
 mod modes;
+mod narrowing;
 mod opening;
 mod outbox;
 mod past;
+mod patience;
+mod picker;
+mod picking;
+mod place;
+mod prefix;
+mod resting;
+mod routing;
 mod seats;
+mod settling;
 mod stall;
+mod surveying;
 mod terms;
+mod traced;
+mod usage;
+mod waits;
 mod watching;
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     sync::Arc,
     time::Duration,
 };
@@ -41,32 +64,43 @@ use tokio::{
     sync::mpsc,
     time::{Instant, sleep, sleep_until},
 };
-use tracing::{Instrument as _, debug, info_span};
+use tracing::{Instrument as _, info_span};
 
+pub use self::{
+    approving::Decided,
+    berth::Berth,
+    choice::Choice,
+    follower::{Follower, follow},
+    handle::{Answered, Guest, QueuedPrompt, Seat, SeatRole, Seated, SessionHandle, Told},
+    host::Hosting,
+    judging::denied,
+    modes::meta_actions,
+    terms::{EditorLink, Open, Opening, Packet, Rules, SessionEvent, Wish},
+};
 use self::{
-    binding::{Reached, Reaching, Settled, Way},
+    binding::{Settled, Way},
+    counting::Levels,
     farewell::Farewell,
     flight::{Ask, Binding, Purpose, Request, Turn},
     handle::{LEAD, Word},
     host::Host,
     judging::Judge,
     outbox::{Entry as Recorded, Gate, Input, Outgoing, Waiting},
+    picker::{Picker, Shown},
+    place::Reaching,
+    resting::{Resting, late_word},
+    routing::{Onward, Routing},
     seats::{Asked, Seats},
+    surveying::Surveying,
+    traced::Traced,
+    waits::{exited, front, heard, news, released, room_at},
     watching::Watched,
-};
-pub use self::{
-    follower::{Follower, follow},
-    handle::{Answered, QueuedPrompt, Seat, SeatRole, Seated, SessionHandle, Told},
-    host::Hosting,
-    judging::denied,
-    modes::meta_actions,
-    terms::{EditorLink, Open, Opening, Packet, Rules, SessionEvent, Wish},
 };
 use crate::{
     acp::{self, Refusal},
-    agent::{Cause, Ended, Exit, Process},
-    frame::{Frame, Kind, Method, Run},
-    journal::{Class, Journal, Ticket},
+    agent::{Cause, Ended, Exit},
+    frame::{Kind, Method, Run},
+    journal::{Class, Journal},
     ledger::history::History,
     pending::{Pending, WireId},
     pool::Pool,
@@ -123,6 +157,8 @@ struct Session {
     /// The agent may still be replaying what it has loaded: some do so after
     /// their answer. It is over with the next prompt.
     is_replaying: bool,
+    /// What it has cost, as far as the limits were told.
+    cost: usage::Cost,
     /// The agent's own id of the session, with quotes, that is worth going back
     /// to; empty if there is none.
     agent_session: Bytes,
@@ -132,6 +168,22 @@ struct Session {
     handover: Option<String>,
     /// The process that is ending.
     leaving: Option<Ended>,
+    /// Those of agents that it has left, by the agent.
+    ending: HashMap<String, Ended>,
+    /// Agents that it has left and keeps for a while.
+    resting: Vec<Resting>,
+    /// Where it goes, and why.
+    routing: Routing,
+    /// It is about to go to another agent.
+    onward: Option<Onward>,
+    /// Which frame of the run in hand the editor does not get.
+    kept_back: Option<u32>,
+    /// What there is to pick from, if that is more than the agent offers.
+    picker: Option<Picker>,
+    /// What the agent has told of its options, as it stands in its frames.
+    told: picker::Told,
+    /// What everyone has been shown of them.
+    announced: Option<Shown>,
     /// The process was released because nothing happened.
     is_parked: bool,
     idle_since: Instant,
@@ -148,6 +200,7 @@ struct Session {
     host: Host,
     judge: Judge,
     watched: Watched,
+    survey: Surveying,
     /// Since when nobody is there who could answer a question.
     unattended_since: Option<Instant>,
     turn: Option<Turn>,
@@ -156,6 +209,8 @@ struct Session {
     next_entry: u64,
     seats: Seats,
     handle: SessionHandle,
+    levels: Levels,
+    traced: Traced,
     /// `configOptions` and `modes`, as the agent has told of them last.
     options: Value,
     /// When the agent has last shown that it is at work.
@@ -176,6 +231,12 @@ struct Session {
     gates: Vec<Gate>,
     /// The frame in hand is recorded later, when its turn comes.
     deferred: bool,
+    /// The answer to the request in hand shows all options.
+    shows_options: bool,
+    /// What the agents have announced besides options: commands, by the number of
+    /// the agent's session, and the plan.
+    commands: Vec<(u32, Value)>,
+    plan: Option<Value>,
     /// What the journal has not taken yet.
     held: Vec<Outgoing>,
     to_agent: VecDeque<Waiting>,
@@ -208,9 +269,16 @@ pub fn start(
         router.started(open.id, handle.clone());
     }
     let span =
-        info_span!("session", session.id = %open.id, agent = %open.key.agent, user = %open.caller.user);
+        info_span!("session", session.id = %open.id, agent = %open.berth.key.agent, user = %open.caller.user);
     let recorder = Recorder::new(Some(journal.clone()), Stream { id: open.id, kind: StreamKind::Session });
-    let session = Session {
+    let agent_session = match &open.opening {
+        Opening::New => Bytes::new(),
+        Opening::Load(name) | Opening::Resume(name) => name.clone(),
+    };
+    let (levels, seats) = (Levels::new(&open.metrics), Seats::new(open.metrics.clone()));
+    let (choice, decision, bound) =
+        (std::mem::take(&mut open.choice), open.decision.take(), std::mem::take(&mut open.bound));
+    let session = Box::new(Session {
         pool,
         history,
         output: None,
@@ -220,10 +288,16 @@ pub fn start(
         settled: None,
         early: Vec::new(),
         is_replaying: false,
-        agent_session: match &open.opening {
-            Opening::New => Bytes::new(),
-            Opening::Load(name) | Opening::Resume(name) => name.clone(),
-        },
+        cost: None,
+        routing: Routing::new(choice, decision, bound, &agent_session),
+        onward: None,
+        kept_back: None,
+        picker: None,
+        told: picker::Told::default(),
+        announced: None,
+        ending: HashMap::new(),
+        resting: Vec::new(),
+        agent_session,
         waiting: VecDeque::new(),
         handover: None,
         leaving: open.leaving.take(),
@@ -232,9 +306,10 @@ pub fn start(
         first_seq: recorder.last_seq() + 1,
         is_asked: false,
         is_refused: false,
-        host: Host::new(open.hosting.as_ref(), link.capabilities),
+        host: Host::new(open.berth.hosting.as_ref(), link.capabilities),
         judge: Judge::default(),
         watched: Watched::default(),
+        survey: Surveying::default(),
         unattended_since: None,
         name: format!("\"{}\"", open.id).into(),
         recorder,
@@ -246,6 +321,9 @@ pub fn start(
         index: 0,
         gates: Vec::new(),
         deferred: false,
+        shows_options: false,
+        commands: Vec::new(),
+        plan: None,
         held: Vec::new(),
         open,
         link,
@@ -257,7 +335,9 @@ pub fn start(
         turn: None,
         queued: VecDeque::new(),
         next_entry: 0,
-        seats: Seats::new(),
+        seats,
+        levels,
+        traced: Traced::default(),
         handle,
         options: json!({}),
         heard: Instant::now(),
@@ -270,7 +350,7 @@ pub fn start(
         closing: None,
         closed: false,
         ended: false,
-    };
+    });
     let farewell = Farewell {
         is_said: false,
         session: session.open.id,
@@ -288,16 +368,16 @@ pub fn start(
 }
 
 impl Session {
-    async fn run(mut self, mut input: queue::Receiver<Word>, mut departures: mpsc::Receiver<u32>) {
+    async fn run(mut self: Box<Self>, mut input: queue::Receiver<Word>, mut departures: mpsc::Receiver<u32>) {
         self.note_opened();
+        self.trace(LEAD, &self.open.request.clone());
         match self.open.asks_first.take() {
             Some((verdict, shown)) => self.ask_first(verdict, &shown),
             None => self.wake(),
         }
         self.serve(&mut input, &mut departures).await;
-        if let Some(output) = self.output.take() {
-            self.refuse_agent(output);
-        }
+        let late = self.survey_last().await;
+        self.refuse_agent(late);
         self.stop_host();
         self.answer_rest();
         self.commit(Input::Nothing);
@@ -331,6 +411,7 @@ impl Session {
         // the place is free before the editor reads that the session is closed.
         self.leave();
         self.unbind();
+        self.release_resting(true);
         let closed = self.closing.take().map(|id| acp::result(&id, b"{}"));
         self.note_ended(closed.as_ref());
         // Only after the last word: whoever opens it next goes on numbering.
@@ -362,8 +443,9 @@ impl Session {
         let mut presence = self.link.presence.clone();
         // One timer for the life of the session: setting one for every run would
         // cost more than the run.
-        let is_watched = !self.open.stall_timeout.is_zero();
-        let mut watch = Box::pin(sleep(self.open.stall_timeout));
+        let mut watch = Box::pin(sleep(self.open.berth.stall_timeout));
+        let mut offers = self.open.catalogue.changes();
+        let mut configured = self.open.config.clone();
         while !self.ended {
             if std::mem::take(&mut is_lead_gone) || self.seats.is_lead_leaving && self.to_editor.is_empty() {
                 self.seats.is_lead_leaving = false;
@@ -376,15 +458,22 @@ impl Session {
                 break;
             }
             let is_attended = self.seats.is_attended(*presence.borrow());
-            self.unattended_since = match is_attended {
-                true => None,
-                false => self.unattended_since.or_else(|| Some(Instant::now())),
-            };
+            if is_attended {
+                self.unattended_since = None;
+            } else if self.unattended_since.is_none() {
+                self.unattended_since = Some(Instant::now());
+                self.tell_approvers();
+            }
+            if let Some(onward) = self.onward.take() {
+                self.go_onward(onward);
+                continue;
+            }
             if let Some(settled) = self.settled.take() {
                 self.settle(settled).await;
                 continue;
             }
             self.feed_waiting();
+            self.show_levels();
             let process = self.binding.as_ref().map(|binding| binding.process().clone());
             if self.output.is_none() {
                 // Nobody is there to read it, and it must not keep us from
@@ -396,6 +485,8 @@ impl Session {
             let deadline = self.next_deadline();
             let park_at = self.park_at();
             let has_room = self.host.has_room();
+            let rest_due = self.rest_due();
+            let is_watched = !self.open.berth.stall_timeout.is_zero();
             let has_outbox = self.to_editor.len() < MAX_OUTBOX && self.to_agent.len() < MAX_OUTBOX;
             // What stops something must not wait: not what the editor says…
             let hears_editor =
@@ -403,8 +494,9 @@ impl Session {
             // …nor the end of a turn that was cancelled, however full the disk is.
             let reads_on = self.recorder.has_room()
                 && (!self.is_unwritten() || self.turn.as_ref().is_some_and(|turn| turn.cancelled.is_some()));
+            let (is_first_look, is_second_look) = (self.survey.holds_prompt(), self.survey.holds_answer());
             let hears_agent = self.output.is_some() && editor_size == 0 && has_outbox && has_room && reads_on;
-            let agent_gone = self.output.is_none() && process.is_some();
+            let agent_gone = self.output.is_none() && process.is_some() && !is_second_look;
             tokio::select! {
                 biased;
                 permit = out.reserve(editor_size), if editor_size > 0 && editor_ticket.is_none() => {
@@ -421,12 +513,13 @@ impl Session {
                         self.to_agent.clear();
                     }
                 }
-                released = released(&journal, agent_ticket), if agent_ticket.is_some() => {
+                released = released(&journal, agent_ticket), if agent_ticket.is_some() && !is_first_look => {
                     self.agent_released(released);
                 }
                 released = released(&journal, editor_ticket), if editor_ticket.is_some() => {
                     self.editor_released(released);
                 }
+                survey = self.survey.seen(), if is_first_look || is_second_look => self.surveyed(survey),
                 () = journal.accepting(), if self.recorder.has_pending() => self.write(),
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
                     self.deadline_passed().await;
@@ -440,25 +533,13 @@ impl Session {
                     self.heard = Instant::now();
                     self.commit(Input::Nothing);
                 }
-                run = heard(&mut self.output), if hears_agent => {
-                    match run {
-                        Some(run) => {
-                            self.from_agent(&run);
-                            self.commit(Input::Run(&run));
-                            (self.heard, self.is_stalled) = (Instant::now(), false);
-                            if self.turn.is_none() {
-                                self.idle_since = self.heard;
-                            }
-                        }
-                        None => self.output = None,
-                    }
-                }
+                run = heard(&mut self.output), if hears_agent && !is_second_look => self.hear_agent(run),
                 () = &mut watch, if is_watched => {
                     if self.stall_at().is_some_and(|due| due <= Instant::now()) {
                         self.turn_stalls();
                         self.commit(Input::Nothing);
                     }
-                    watch.as_mut().reset(self.stall_at().unwrap_or_else(|| Instant::now() + self.open.stall_timeout));
+                    watch.as_mut().reset(self.stall_at().unwrap_or_else(|| Instant::now() + self.open.berth.stall_timeout));
                 }
                 Ok(()) = presence.changed() => {}
                 () = close.cancelled() => {
@@ -476,53 +557,22 @@ impl Session {
                     self.cancel_unasked();
                     self.commit(Input::Nothing);
                 }
-                reached = reached(&mut self.reaching), if self.reaching.is_some() => self.reached(reached),
+                news = news(&mut self.reaching), if self.reaching.is_some() => self.hear_of_way(news),
                 () = overrun.cancelled(), if process.as_ref().is_some_and(|process| !process.is_ending()) => {
                     if let Some(process) = &process {
                         process.stop(Cause::Overrun);
                     }
                 }
-                exit = exited(process.as_deref()), if agent_gone => {
-                    let tools = self.open_tools().await;
-                    self.agent_ended(exit, &tools);
-                    self.commit(Input::Nothing);
-                }
+                exit = exited(process.as_deref()), if agent_gone => self.agent_gone(exit).await,
                 () = sleep_until(park_at.unwrap_or_else(Instant::now)), if park_at.is_some() => self.park(),
+                (at, run) = late_word(&mut self.resting), if !self.resting.is_empty() => self.heard_late(at, run),
+                () = sleep_until(rest_due.unwrap_or_else(Instant::now)), if rest_due.is_some() => {
+                    self.release_resting(false);
+                }
+                // Other agents may have more to offer, or fewer be left.
+                Ok(()) = offers.changed() => self.offers_changed(),
+                Ok(()) = configured.changed() => self.offers_changed(),
             }
-        }
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        let turn = self.turn.as_ref().and_then(|turn| turn.cancelled);
-        let asks = self.asks.iter().filter_map(|ask| ask.withdrawn).min();
-        // While something waits for the disk, the editor is not to blame.
-        let stalled = self.stalled_since.filter(|_| front(&self.to_editor).1.is_none());
-        let stall = stalled.map(|since| since + self.open.editor_timeout);
-        let deserted = self.seats.deserted.map(|since| since + self.open.detached_ttl);
-        [turn, asks, stall, deserted, self.way_due(), self.unattended_due()].into_iter().flatten().min()
-    }
-
-    async fn deadline_passed(&mut self) {
-        let now = Instant::now();
-        if self.stalled_since.is_some_and(|since| since + self.open.editor_timeout <= now) {
-            debug!("the editor does not take its frames; it is dropped");
-            self.link.events.send(SessionEvent::Stalled).await.ok();
-            self.left(LEAD).await;
-        }
-        if self.way_due().is_some_and(|due| due <= now) {
-            self.way_overdue();
-        }
-        self.answer_asks(|ask| ask.withdrawn.is_some_and(|due| due <= now));
-        if self.unattended_due().is_some_and(|due| due <= now) {
-            self.deny_unattended();
-        }
-        if self.turn.as_ref().and_then(|turn| turn.cancelled).is_some_and(|due| due <= now) {
-            // The agent had its chance; the editor gets its one answer now.
-            let grace = self.open.cancel_grace;
-            if let Some(binding) = &self.binding {
-                binding.process().stop(Cause::CancelIgnored(grace));
-            }
-            self.end_turn_cancelled();
         }
     }
 
@@ -536,60 +586,5 @@ impl Session {
         let number = self.requests.register(request);
         let slot = self.binding.as_ref().map_or(0, |binding| binding.slot);
         WireId { slot, number }
-    }
-
-    fn tell_agent(&mut self, method: &str) {
-        let Some(binding) = &self.binding else { return };
-        let id: String = serde_json::from_slice(&binding.name).unwrap_or_default();
-        self.say_agent(acp::call(None, method, &json!({ "sessionId": id })), Class::Stop);
-    }
-
-    fn refuse(&mut self, seat: u32, frame: &Frame, code: i64, message: impl Into<String>) {
-        let peek = frame.peek();
-        if peek.kind == Kind::Request {
-            self.answer(seat, Refusal::new(code, message).frame(frame.get(peek.id)));
-        }
-    }
-}
-
-/// Size and ticket of what stands first in a queue.
-fn front(queue: &VecDeque<Waiting>) -> (usize, Option<Ticket>) {
-    queue.front().map_or((0, None), |waiting| (waiting.packet.frames.len(), waiting.after))
-}
-
-/// A place in the queue of a process.
-async fn room_at(process: Option<&Process>, size: usize) -> Result<queue::Permit<'_, Bytes>, queue::Closed> {
-    match process {
-        Some(process) => process.input().reserve(size).await,
-        None => Err(queue::Closed),
-    }
-}
-
-async fn exited(process: Option<&Process>) -> Arc<Exit> {
-    match process {
-        Some(process) => process.exited().await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn heard(output: &mut Option<queue::Receiver<Run>>) -> Option<Run> {
-    match output {
-        Some(output) => output.recv().await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn reached(reaching: &mut Option<Reaching>) -> Result<Reached, Refusal> {
-    match reaching {
-        Some(reaching) => reaching.await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Waits until an effect may go, or must not.
-async fn released(journal: &Journal, ticket: Option<Ticket>) -> Result<(), Arc<str>> {
-    match ticket {
-        Some(ticket) => journal.released(ticket).await.map_err(|refused| refused.why),
-        None => std::future::pending().await,
     }
 }

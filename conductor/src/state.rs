@@ -1,9 +1,13 @@
 //! The state directory: how a service and its clients on one host find and
 //! trust each other. It holds the lock that keeps a second service out, the
-//! token that clients present and the endpoint to present it to.
+//! token that clients present, the endpoint to present it to and, with TLS, by
+//! what clients on this host know its certificate, whatever name that is for.
+//! [`logins`] keeps what a user has for services elsewhere.
 //!
 //! Only its owner may write to it, since whoever can replace the token or the
 //! endpoint can impersonate the service or its clients.
+
+pub mod logins;
 
 use std::{
     ffi::OsString,
@@ -13,7 +17,8 @@ use std::{
     io::{self, Read as _, Write as _},
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::{self, Path, PathBuf},
-    process,
+    process, thread,
+    time::Duration,
 };
 
 use nix::unistd::geteuid;
@@ -26,6 +31,11 @@ const SHORTEST_TOKEN: usize = 32;
 
 /// Random bytes in a token of our own making.
 const TOKEN_BYTES: usize = 32;
+
+/// How often, and after which pauses, the lock is tried: a client that looks whether
+/// a service holds it has it for a moment.
+const TRIES: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Where the service keeps its state. It need not exist yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,6 +81,7 @@ impl StateDir {
         let lock = self.lock()?;
         // Left behind by a service that was killed.
         remove_if_there(&self.endpoint_file())?;
+        remove_if_there(&self.fingerprint_file())?;
         let token = match self.token_in_file()? {
             Some(token) => token,
             None => {
@@ -93,9 +104,53 @@ impl StateDir {
         }
     }
 
-    /// What the running service expects from its clients.
+    /// By what the running service's certificate is known, if it has one that
+    /// can be told.
+    pub fn read_fingerprint(&self) -> Option<[u8; 32]> {
+        let text = read_small(&self.fingerprint_file()).ok()?;
+        let digits = text.trim().as_bytes();
+        let mut fingerprint = [0; 32];
+        if digits.len() != 2 * fingerprint.len() {
+            return None;
+        }
+        for (byte, digits) in fingerprint.iter_mut().zip(digits.chunks(2)) {
+            *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+        }
+        Some(fingerprint)
+    }
+
+    /// Tells clients on this host by what they know the certificate. For the
+    /// service alone, which holds the lock.
+    pub fn write_fingerprint(&self, fingerprint: &[u8; 32]) -> Result<(), StateError> {
+        let digits: String = fingerprint.iter().map(|byte| format!("{byte:02x}")).collect();
+        write_private(&self.fingerprint_file(), &digits)
+    }
+
+    /// What the running service expects from its clients. None if no service runs: who
+    /// listens where the last one did may be anybody by now.
     pub fn read_token(&self) -> Result<Token, StateError> {
-        self.token_in_file()?.ok_or_else(|| self.not_running())
+        let token = self.token_in_file()?.ok_or_else(|| self.not_running())?;
+        match self.is_held()? {
+            true => Ok(token),
+            false => Err(StateError::NotHeld { path: self.path.clone() }),
+        }
+    }
+
+    /// Whether a service holds the directory. The lock ends with its process, however
+    /// that ends.
+    fn is_held(&self) -> Result<bool, StateError> {
+        let path = self.lock_file();
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if is_missing(&error) => return Ok(false),
+            Err(error) => return Err(StateError::io("read", &path)(error)),
+        };
+        // Shared, so that clients do not take each other for a service.
+        match file.try_lock_shared() {
+            Ok(()) => Ok(false),
+            Err(TryLockError::WouldBlock) => Ok(true),
+            Err(TryLockError::Error(error)) => Err(StateError::io("lock", &path)(error)),
+        }
     }
 
     fn check_directory(&self, is_dir: bool, owner: u32, mode: u32, me: u32) -> Result<(), StateError> {
@@ -113,7 +168,7 @@ impl StateDir {
     }
 
     fn lock(&self) -> Result<File, StateError> {
-        let path = self.path.join("lock");
+        let path = self.lock_file();
         let failed = StateError::io("write", &path);
         let opened =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
@@ -121,7 +176,17 @@ impl StateDir {
             Ok(file) => file,
             Err(error) => return Err(failed(error)),
         };
-        match file.try_lock() {
+        let mut tries = 1;
+        let locked = loop {
+            match file.try_lock() {
+                Err(TryLockError::WouldBlock) if tries < TRIES => {
+                    tries += 1;
+                    thread::sleep(PAUSE);
+                }
+                locked => break locked,
+            }
+        };
+        match locked {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let pid = read_small(&path).ok().and_then(|text| text.trim().parse().ok());
@@ -161,8 +226,16 @@ impl StateDir {
         StateError::NotRunning { path: self.path.clone() }
     }
 
+    fn lock_file(&self) -> PathBuf {
+        self.path.join("lock")
+    }
+
     fn endpoint_file(&self) -> PathBuf {
         self.path.join("endpoint")
+    }
+
+    fn fingerprint_file(&self) -> PathBuf {
+        self.path.join("fingerprint")
     }
 
     fn token_file(&self) -> PathBuf {
@@ -185,6 +258,11 @@ impl ServiceState {
         self.dir.path()
     }
 
+    /// The directory, as those know it who do not hold it.
+    pub fn dir(&self) -> &StateDir {
+        &self.dir
+    }
+
     /// What clients must present.
     pub fn token(&self) -> &Token {
         &self.token
@@ -201,6 +279,7 @@ impl Drop for ServiceState {
         // Runs before the lock is released. If it fails, clients find nobody
         // at the old endpoint, and the next service removes it.
         let _ = remove_if_there(&self.dir.endpoint_file());
+        let _ = remove_if_there(&self.dir.fingerprint_file());
     }
 }
 
@@ -332,9 +411,27 @@ pub enum StateError {
         /// The directory.
         path: PathBuf,
     },
+    /// One did, and has left what clients would use.
+    #[error(
+        "no conductor is running with the state directory {} any more, and its token is told to nobody else; start \
+         one with `conductor serve`",
+        path.display()
+    )]
+    NotHeld {
+        /// The directory.
+        path: PathBuf,
+    },
     /// The token must not be used.
     #[error("{} {why}; remove it and start the conductor again, which makes a new one", path.display())]
     BadToken {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// What was logged in to must not be used.
+    #[error("{} {why}; remove it and log in again with `conductor login`", path.display())]
+    BadLogins {
         /// Its file.
         path: PathBuf,
         /// What is wrong with it.

@@ -1,16 +1,22 @@
 //! The small SQLite file of what the service needs in order to act: which
 //! sessions there are, whose they are, with whom they are shared and where they
-//! are bound; who has a token.
+//! are bound; who has a token; which answers are remembered as grants; what the
+//! agents offer; who has used how much; what waits for people.
 //!
 //! The journal remains the truth of sessions: whatever this file has not heard
 //! of when the service is killed is read from there at the next start
 //! (`behind`). So nothing ever waits for this file, except what no session's
-//! own record tells: that a session was deleted, that a token was made or
-//! revoked; and except shares, because who lost one must not get it back.
+//! own record tells: that a session was deleted, that a token or a grant was made
+//! or revoked; and except shares, because who lost one must not get it back.
 
+mod approvals;
 pub mod behind;
+mod bound;
+pub mod catalogue;
+mod grants;
 mod shares;
 mod tokens;
+mod usage;
 
 use std::{
     path::{Path, PathBuf},
@@ -27,14 +33,29 @@ use sqlx::{
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+pub use self::bound::Bound;
+use self::catalogue::Unsaved;
 use crate::{
+    approvals::Approvals,
+    grants::Book,
     identity::tokens::{Issued, Tokens},
+    metrics::{Branch, Metrics},
     router::{Router, Share},
 };
 
 /// Each step leads on to the next version of the schema, which only ever goes
 /// forward. The version is the number of steps taken.
-const STEPS: &[&str] = &[SESSIONS, tokens::STEP, shares::STEP];
+const STEPS: &[&str] = &[
+    SESSIONS,
+    tokens::STEP,
+    shares::STEP,
+    bound::STEP,
+    catalogue::STEP,
+    usage::STEP,
+    approvals::STEP,
+    grants::STEP,
+    usage::BY_AGENT,
+];
 
 const SESSIONS: &str = "CREATE TABLE sessions (
     id BLOB PRIMARY KEY,            -- ours
@@ -53,8 +74,10 @@ const SESSIONS: &str = "CREATE TABLE sessions (
 /// Another program's transaction is waited for so long.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// Pause after a write, so that what many sessions change goes into one.
-const PAUSE: Duration = Duration::from_millis(20);
+/// How long a change may wait, so that what many turns and sessions change goes
+/// into one write. Who waits for it need not; what a kill takes back is in the
+/// journal.
+const DELAY: Duration = Duration::from_millis(250);
 
 /// Pause after a write that failed.
 const RETRY: Duration = Duration::from_secs(1);
@@ -71,6 +94,8 @@ pub struct Row {
     /// The agent's own id of it, with quotes; empty if there is none to go
     /// back to.
     pub agent_session: Bytes,
+    /// All sessions of agents that it has had, that one among them.
+    pub bound: Vec<Bound>,
     /// What it is about, if the agent said so.
     pub title: Option<String>,
     /// When it was opened.
@@ -96,10 +121,21 @@ pub enum StoreError {
     Newer(i64),
     /// The system or the file refused.
     #[error(
-        "{0}. If the file is damaged, move it away: the sessions of the last days are then found in the journal; tokens \
-         and shares have to be made anew"
+        "{0}. If the file is damaged, move it away: the sessions of the last days are then found in the journal; tokens, \
+         shares and grants have to be made anew"
     )]
     Sqlite(#[from] sqlx::Error),
+}
+
+/// What else changes and is kept.
+#[derive(Debug)]
+pub struct Books {
+    /// The answers that are remembered.
+    pub grants: Book,
+    /// What waits for people.
+    pub approvals: Approvals,
+    /// What the agents offer.
+    pub catalogue: Unsaved,
 }
 
 /// The open file.
@@ -141,8 +177,8 @@ impl Store {
         // One at a time: as sqlx holds them, all together take three times the
         // memory of what is made of them.
         let mut rows = sqlx::query(
-            "SELECT id, owner, agent, cwd, agent_session, title, created_us, updated_us, state, deleted, seq \
-             FROM sessions",
+            "SELECT id, owner, agent, cwd, agent_session, title, created_us, updated_us, state, deleted, seq, \
+             bound FROM sessions",
         )
         .fetch(&mut self.connection);
         let mut sessions = Vec::new();
@@ -158,11 +194,11 @@ impl Store {
         for (id, row) in rows {
             sqlx::query(
                 "INSERT INTO sessions (id, owner, agent, cwd, agent_session, title, created_us, updated_us, \
-                 state, deleted, seq) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) \
+                 state, deleted, seq, bound) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) \
                  ON CONFLICT (id) DO UPDATE SET owner = excluded.owner, agent = excluded.agent, \
                  cwd = excluded.cwd, agent_session = excluded.agent_session, title = excluded.title, \
                  updated_us = excluded.updated_us, state = excluded.state, deleted = excluded.deleted, \
-                 seq = excluded.seq",
+                 seq = excluded.seq, bound = excluded.bound",
             )
             .bind(&id.as_bytes()[..])
             .bind(&row.owner)
@@ -175,6 +211,7 @@ impl Store {
             .bind(if row.is_live { "live" } else { "parked" })
             .bind(row.is_deleted)
             .bind(row.seq.cast_signed())
+            .bind(bound::written(&row.bound))
             .execute(&mut *transaction)
             .await?;
         }
@@ -208,27 +245,66 @@ impl Store {
         Ok(())
     }
 
-    /// Writes what changes in the router and among the tokens, until `stop`;
-    /// then once more. What changes while a write is under way goes into the
-    /// next one, so what waits is never more than there is.
-    pub async fn keep(mut self, router: Router, tokens: Tokens, stop: CancellationToken) {
+    /// Writes what changes in the router, among the tokens, in the books and of what was
+    /// used, until `stop`; then once more. What changes while a write is under way goes into
+    /// the next one, so what waits is never more than there is.
+    pub async fn keep(
+        mut self,
+        router: Router,
+        tokens: Tokens,
+        books: Books,
+        metrics: Metrics,
+        stop: CancellationToken,
+    ) {
+        let Books { grants, approvals, mut catalogue } = books;
         let mut last = false;
         while !last {
             tokio::select! {
                 () = router.changed() => {}
                 () = tokens.changed() => {}
+                () = grants.changed() => {}
+                () = catalogue.changed() => {}
+                () = router.limits().changed() => {}
+                () = approvals.changed() => {}
                 () = stop.cancelled() => last = true,
             }
-            let saved = self.save(&router).await & self.save_tokens(&tokens).await;
-            tokio::time::sleep(if saved { PAUSE } else { RETRY }).await;
+            // Turns begin and end all the time, and a write for each would take
+            // the processor from the turn itself.
+            tokio::select! {
+                () = router.awaited() => {}
+                () = tokens.changed() => {}
+                () = grants.awaited() => {}
+                () = stop.cancelled() => {}
+                () = tokio::time::sleep(DELAY) => {}
+            }
+            let counted = |saved: bool| {
+                if !saved {
+                    metrics.best_effort(Branch::StoreNotSaved);
+                }
+                saved
+            };
+            let saved = counted(self.save(&router, &grants).await)
+                & counted(self.save_tokens(&tokens).await)
+                & counted(self.save_catalogue(&mut catalogue).await)
+                & counted(self.save_usage(router.limits()).await)
+                & counted(self.save_approvals(&approvals).await);
+            if !saved {
+                tokio::time::sleep(RETRY).await;
+            }
         }
         if let Err(error) = self.connection.close().await {
             tracing::warn!(%error, "the file of the sessions was not closed in good order");
         }
     }
 
-    async fn save(&mut self, router: &Router) -> bool {
+    async fn save(&mut self, router: &Router, grants: &Book) -> bool {
         let (rows, version) = router.take_changed();
+        // Which uses of grants a session's row accounts for is not looked up again at the next
+        // start, so they are in the file before it.
+        if !self.save_grants(grants).await {
+            router.not_saved(&rows);
+            return false;
+        }
         // Taken later, so that none is missing from what this version has.
         let shares = router.take_shares();
         let mut written = self.write(&rows).await;
@@ -280,6 +356,7 @@ fn session(row: &SqliteRow) -> Result<(Uuid, Row), sqlx::Error> {
             agent: row.try_get::<String, _>(2)?.into(),
             cwd: cwd.into(),
             agent_session: row.try_get::<Vec<u8>, _>(4)?.into(),
+            bound: bound::read(row.try_get(11)?),
             title: row.try_get(5)?,
             created: moment(row.try_get(6)?),
             updated: moment(row.try_get(7)?),
@@ -304,7 +381,7 @@ fn moment(micros: i64) -> SystemTime {
 #[allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 mod tests {
     use super::*;
-    use crate::router::{Access, Party};
+    use crate::{identity::Party, router::Access};
 
     fn row(title: &str) -> Row {
         Row {
@@ -312,6 +389,7 @@ mod tests {
             agent: "demo".into(),
             cwd: "/srv/\u{e9}".into(),
             agent_session: Bytes::from_static(b"\"a\\\"b\""),
+            bound: vec![Bound { agent: "demo".into(), session: "a\"b".into(), number: 1, seen: 7 }],
             title: Some(title.into()),
             created: moment(1_700_000_000_000_001),
             updated: moment(1_700_000_000_000_002),
@@ -366,9 +444,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("store.sqlite");
         let mut store = Store::open(&file).await.unwrap();
-        sqlx::raw_sql("PRAGMA user_version = 9").execute(&mut store.connection).await.unwrap();
+        let newer = STEPS.len() + 1;
+        let set = AssertSqlSafe(format!("PRAGMA user_version = {newer}"));
+        sqlx::raw_sql(set).execute(&mut store.connection).await.unwrap();
         drop(store);
         let refused = Store::open(&file).await.unwrap_err().to_string();
-        assert!(refused.contains("version 9"), "{refused}");
+        assert!(refused.contains(&format!("version {newer}")), "{refused}");
     }
 }

@@ -7,21 +7,31 @@ use futures_util::FutureExt as _;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument as _, Span, error};
 
+use crate::metrics::Metrics;
+
 /// Starts tasks and waits for them. Clones share the same set.
 #[derive(Debug, Clone, Default)]
 pub struct Tasks {
     tracker: TaskTracker,
+    metrics: Metrics,
 }
 
 impl Tasks {
+    /// Panics are counted here.
+    pub fn counted(metrics: Metrics) -> Self {
+        Self { tracker: TaskTracker::new(), metrics }
+    }
+
     /// Starts a task. A panic ends that task alone and is logged; whoever
     /// holds the other end of its queues sees them close.
     #[allow(clippy::disallowed_methods, reason = "this is the one place that starts tasks")]
     pub fn start(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         // Combinators, because an async block would hold the task twice: as
         // what it captured, and as what it waits for.
+        let metrics = self.metrics.clone();
         let seen = AssertUnwindSafe(task).catch_unwind().map(move |ended| {
             if let Err(panic) = ended {
+                metrics.panics.one();
                 let text = panic
                     .downcast_ref::<&str>()
                     .map(ToString::to_string)
@@ -39,6 +49,11 @@ impl Tasks {
         self.tracker.wait().await;
     }
 
+    /// Where panics are counted, and whatever else tasks have to count.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
     /// How many are running.
     pub fn running(&self) -> usize {
         self.tracker.len()
@@ -52,12 +67,13 @@ mod tests {
     #[tokio::test]
     #[allow(clippy::panic, reason = "the panic is what is tested")]
     async fn a_panic_ends_only_its_own_task() {
-        let tasks = Tasks::default();
+        let metrics = Metrics::default();
+        let tasks = Tasks::counted(metrics.clone());
         let (tx, rx) = tokio::sync::oneshot::channel();
         tasks.start("bad", async { panic!("on purpose") });
         tasks.start("good", async move { tx.send(7).unwrap_or_default() });
         assert_eq!(rx.await, Ok(7));
         tasks.ended().await;
-        assert_eq!(tasks.running(), 0);
+        assert_eq!((tasks.running(), metrics.panics.get()), (0, 1));
     }
 }

@@ -38,7 +38,15 @@ use self::{
     registry::Entry,
     spool::Spool,
 };
-use crate::{connection::End, identity::Caller, queue, session::Packet, state::Token, tasks::Tasks};
+use crate::{
+    connection::End,
+    identity::Caller,
+    metrics::{Lost, Metrics, Part},
+    queue,
+    session::Packet,
+    state::Token,
+    tasks::Tasks,
+};
 
 /// Bytes that may be under way to an editor without an ack. With what waits in
 /// the queue before it, the bound on what one editor holds in memory.
@@ -210,6 +218,8 @@ impl Tethers {
             ended: None,
             failed: false,
             exhausted: false,
+            is_away: self.metrics().part(|counts| &counts.editors_away),
+            metrics: self.metrics().clone(),
         };
         let attached = tether.carry(feed);
         let tethers = self.clone();
@@ -278,6 +288,9 @@ struct Tether {
     failed: bool,
     /// Nobody is left who could say something.
     exhausted: bool,
+    /// Shows that the editor has no stream.
+    is_away: Part,
+    metrics: Metrics,
 }
 
 impl Tether {
@@ -292,6 +305,7 @@ impl Tether {
             }
             // What is ahead could not be taken just now.
             let takes = self.takes() && self.ahead.is_none();
+            self.is_away.set(usize::from(self.away_since.is_some() && !self.failed));
             self.mind_blockage(unsent);
             let due = self.due();
             let messages = self.stream.as_ref().map(|stream| stream.messages.clone());
@@ -460,6 +474,7 @@ impl Tether {
         (self.away_since, self.told_away, self.blocked_since) = (None, false, None);
         // If its caller is gone already, the stream's end is seen in a moment.
         answer.send(Ok(self.carry(feed))).ok();
+        self.metrics.streams_resumed.one();
         info!(last_seq, "the editor is back");
     }
 
@@ -494,6 +509,7 @@ impl Tether {
         if !self.keeps || self.shared.taken.load(Ordering::Relaxed) == 0 {
             return self.fail(End::EditorGone);
         }
+        self.metrics.streams_lost.one();
         info!("the editor's stream broke; its sessions go on");
         self.away_since = Some(Instant::now());
     }
@@ -501,6 +517,14 @@ impl Tether {
     /// Ends the connection from this side.
     fn fail(&mut self, end: End) {
         if !std::mem::replace(&mut self.failed, true) {
+            let lost = match &end {
+                End::Expired(_) => Some(Lost::Expired),
+                End::Behind(_) => Some(Lost::Behind),
+                _ => None,
+            };
+            if let Some(lost) = lost {
+                self.metrics.editors_dropped.of(lost).one();
+            }
             self.stop_keeping();
             self.turns.try_send(Turn::End(end)).ok();
         }
@@ -530,6 +554,7 @@ impl Tether {
         }
         if self.blocked_since.is_some_and(|since| since + self.patience.editor_timeout <= now) {
             self.blocked_since = None;
+            self.metrics.editors_dropped.of(Lost::Stalled).one();
             if self.keeps {
                 info!("the editor does not take its frames; its stream is dropped");
                 self.let_go(End::Dropped);

@@ -9,7 +9,12 @@ mod files;
 mod paths;
 mod terminal;
 
-use std::{collections::BTreeMap, pin::Pin, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    pin::Pin,
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -25,7 +30,11 @@ pub use self::paths::Roots;
 use self::terminal::{DEFAULT_OUTPUT, Life, MOST_OUTPUT, Terminal};
 use crate::{
     acp::{Refusal, code},
-    agent::process::{self, Environment},
+    agent::{
+        Process,
+        process::{self, Environment},
+    },
+    contain::Container,
     frame::{self, Frame, Method},
 };
 
@@ -92,13 +101,17 @@ impl Workspace {
         }
     }
 
-    /// Makes a job of a request. Commands get `env` beside their own variables.
-    pub fn job(&mut self, frame: &Frame, env: &Arc<Environment>) -> Result<Job, Refusal> {
+    /// Makes a job of a request of this process. Commands get what it shares beside their own
+    /// variables, and are held by what holds it; a file is opened where its path led when that
+    /// was `judged`.
+    pub fn job(&mut self, frame: &Frame, process: &Process, judged: Option<PathBuf>) -> Result<Job, Refusal> {
         match frame.peek().method {
-            Method::FsRead => Ok(self.file_job(frame, files::read)),
-            Method::FsWrite => Ok(self.file_job(frame, files::write)),
+            Method::FsRead => Ok(self.file_job(frame, judged, files::read)),
+            Method::FsWrite => Ok(self.file_job(frame, judged, files::write)),
             _ => match frame.method_name().as_str() {
-                "terminal/create" => self.create(frame, env.clone()),
+                "terminal/create" => {
+                    self.create(frame, process.shared_env.clone(), process.container.clone())
+                }
                 "terminal/output" => {
                     let output = self.terminal(frame)?.1.output();
                     let heavy = self.heavy.clone();
@@ -133,16 +146,29 @@ impl Workspace {
         }
     }
 
-    fn file_job(&self, frame: &Frame, act: fn(&Roots, &Frame) -> Outcome) -> Job {
+    fn file_job(
+        &self,
+        frame: &Frame,
+        judged: Option<PathBuf>,
+        act: fn(&Roots, &Frame, Option<&Path>) -> Outcome,
+    ) -> Job {
         let (roots, frame, heavy) = (self.roots.clone(), frame.clone(), self.heavy.clone());
         Box::pin(async move {
             let turn = heavy.acquire_owned().await.ok();
-            let done = spawn_blocking(move || Done { what: What::Answer(act(&roots, &frame)), _turn: turn });
+            let done = spawn_blocking(move || {
+                let outcome = act(&roots, &frame, judged.as_deref());
+                Done { what: What::Answer(outcome), _turn: turn }
+            });
             done.await.unwrap_or_else(|_| Err(failed()).into())
         })
     }
 
-    fn create(&self, frame: &Frame, env: Arc<Environment>) -> Result<Job, Refusal> {
+    fn create(
+        &self,
+        frame: &Frame,
+        env: Arc<Environment>,
+        container: Arc<Container>,
+    ) -> Result<Job, Refusal> {
         let Ok(place) = self.places.clone().try_acquire_owned() else {
             let text = format!(
                 "this session has {MOST_TERMINALS} terminals already; release one with terminal/release"
@@ -151,7 +177,7 @@ impl Workspace {
         };
         let (roots, frame, memory) = (self.roots.clone(), frame.clone(), self.memory.clone());
         Ok(Box::pin(async move {
-            let ordered = spawn_blocking(move || terminal::order(&roots, &frame, &env)).await;
+            let ordered = spawn_blocking(move || terminal::order(&roots, &frame, &env, container)).await;
             let (errand, limit) = match ordered.unwrap_or_else(|_| Err(failed())) {
                 Ok(order) => order,
                 Err(refusal) => return Err(refusal).into(),

@@ -220,8 +220,8 @@ class Installer:
             subprocess.run(step, env=env, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=True)
         stamp.write_text(repr(steps))
 
-    def table(self, name, model, tmp):
-        """The agent's table in agents.toml, as a dictionary; what it leaves behind goes to `tmp`."""
+    def table(self, name, model, home):
+        """The agent's table in agents.toml, as a dictionary."""
         agent = AGENTS[name]
 
         def fill(text):
@@ -235,8 +235,10 @@ class Installer:
             "title": agent.title,
             "command": str(Path(command)),
             "args": [fill(arg) for arg in agent.args],
-            "env": {"PATH": path, "TMPDIR": str(tmp), **{key: fill(value) for key, value in agent.env.items()}},
-            "home": "isolated",
+            "env": {"PATH": path, **{key: fill(value) for key, value in agent.env.items()}},
+            "home": home,
+            "sandbox": "required",
+            "sandbox_layers": ["landlock", "scope", "seccomp"],
             "warm": 0,
             "start_timeout": "60s",
         }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tries real agents and clients with a real conductor and a fake model on loopback.
 
-  lab.py [--root DIR] [--conductor FILE] [--json] [--readme FILE] [NAME…]
+  lab.py [--root DIR] [--conductor FILE] [--home HOME] [--json] [--readme FILE] [NAME…]
 
 Installs each by package name beneath DIR (once), starts `conductor serve` with
 all agents, drives each through `conductor connect`, has each client talk to the
@@ -22,10 +22,14 @@ from pathlib import Path
 
 import model
 from agents import AGENTS, Installer
+from approving import RULES, Approving
+from approving import STEPS as APPROVING_STEPS
 from clients import CLIENTS
 from editor import Editor, Refused, Skip
 from lasting import STEPS as LASTING_STEPS
 from lasting import Lasting
+from moving import STEPS as MOVING_STEPS
+from moving import Moving
 
 # Key, heading, of every step; in the order in which they are tried.
 STEPS = [
@@ -35,12 +39,15 @@ STEPS = [
     ("deny", "tool call, rejected"),
     ("rule_allow", "policy allows"),
     ("rule_deny", "policy denies"),
+    ("contained", "sandboxed"),
+    *APPROVING_STEPS,
     ("cancel", "cancel"),
     ("cancel_ask", "cancel while asked"),
     ("close", "close"),
     ("load", "restart, load"),
     ("resume", "restart, resume"),
     *LASTING_STEPS,
+    *MOVING_STEPS,
 ]
 
 
@@ -60,7 +67,7 @@ def run_steps(trial, steps):
     return results
 
 
-class Trial(Lasting):
+class Trial(Approving, Lasting, Moving):
     """One agent being tried."""
 
     def __init__(self, service, name, fake):
@@ -172,6 +179,22 @@ class Trial(Lasting):
         self.by_rule(f"sudo touch {made}")
         assert not made.exists(), "the command ran all the same"
 
+    def contained(self):
+        """The kernel holds it: what is allowed, but out of reach, does not happen."""
+        process = next(process for process in self.service.processes(self.name) if process["sessions"])
+        sandbox = process["sandbox"]
+        assert sandbox["mode"] == "required" and not sandbox["missing"], f"it is held by {sandbox}"
+        if not (self.agent.asks and self.agent.scripted):
+            return
+        outside, leak = self.service.directory / "outside", self.service.work / f"{self.name}-leak"
+        outside.write_text("secret")
+        # Some ask twice: about the command, and about where it leads.
+        self.editor.permissions.put = lambda request: self.editor.decide(request, "allow_once")
+        self.editor.prompt(self.session, f"take it [lab:run cp {outside} {leak}]")()
+        self.take_permissions()
+        assert not leak.exists(), "it has read what is out of its reach"
+        assert outside.read_text() == "secret"
+
     def cancel(self):
         if not self.agent.slow:
             raise Skip("its turns end at once")
@@ -244,13 +267,18 @@ class Service:
 
     def __init__(self, conductor, directory, agents):
         self.conductor, self.directory = conductor, directory
+        self.scripted = [name for name in agents if AGENTS[name].scripted]
         self.work = directory / "work"
         self.work.mkdir()
         self.endpoint = directory / "state/endpoint"
         self.env = {key: value for key, value in os.environ.items() if not key.startswith("CONDUCTOR_")}
         self.env |= {"CONDUCTOR_STATE_DIR": str(directory / "state"), "HOME": str(directory), "TMPDIR": str(directory / "tmp")}
         self.config = directory / "agents.toml"
-        self.config.write_text(toml({"roots": [str(self.work)], "agents": agents}))
+        # Keys stand in it, if only for a fake model: a file that all may read is refused.
+        self.config.touch(mode=0o600)
+        rules = directory / "policy.toml"
+        rules.write_text(RULES)
+        self.config.write_text(toml({"roots": [str(self.work)], "policy": {"file": str(rules)}, "agents": agents}))
         self.log = directory / "serve.log"
         self.start()
 
@@ -278,11 +306,14 @@ class Service:
     def port(self):
         return int(self.endpoint.read_text().rpartition(":")[2])
 
-    def pids(self, name):
-        """Process ids of an agent."""
+    def processes(self, name):
+        """The processes of an agent."""
         agents = json.loads(self.output("agents", "--json"))
-        agent = next(agent for agent in agents if agent["name"] == name)
-        return [process["pid"] for process in agent["processes"] if process["pid"]]
+        return next(agent for agent in agents if agent["name"] == name)["processes"]
+
+    def pids(self, name):
+        """Their ids."""
+        return [process["pid"] for process in self.processes(name) if process["pid"]]
 
     def editor(self, name, *args):
         return Editor([self.conductor, "connect", "--agent", name, *args], self.env)
@@ -350,6 +381,7 @@ def main():
     top = Path(__file__).resolve().parents[2]
     parser.add_argument("--root", type=Path, default=top / "target/lab", help="where agents are installed")
     parser.add_argument("--conductor", type=Path, default=top / "target/debug/conductor")
+    parser.add_argument("--home", choices=["isolated", "inherit"], default="isolated", help="which home agents see")
     parser.add_argument("--json", action="store_true", help="print every result with its reason")
     parser.add_argument("--readme", type=Path, metavar="FILE", help="put the table into FILE too")
     parser.add_argument("names", nargs="*", metavar="NAME", help="agents and clients; default: all")
@@ -359,7 +391,7 @@ def main():
     if unknown:
         parser.error(f"there is no {', '.join(sorted(unknown))}, but {', '.join(known)}")
     names = given.names or known
-    results = try_all(names, Installer(given.root.resolve()), given.conductor)
+    results = try_all(names, Installer(given.root.resolve()), given.conductor, given.home)
     steps = [(name, key, why) for name in names for key, why in results[name]["steps"].items()]
     failed = [step for step in steps if step[2].startswith("failed")]
     if given.json:
@@ -374,7 +406,7 @@ def main():
         put_into(given.readme, tables(results))
 
 
-def try_all(names, installer, conductor):
+def try_all(names, installer, conductor, home):
     """Installs and tries everything named; the results by name."""
     results = {}
     for name in names:
@@ -390,7 +422,7 @@ def try_all(names, installer, conductor):
     with tempfile.TemporaryDirectory(prefix="conductor-lab-", ignore_cleanup_errors=True) as directory:
         tmp = Path(directory, "tmp")
         tmp.mkdir()
-        agents = {name: installer.table(name, fake.address, tmp) for name in ready if name in AGENTS}
+        agents = {name: installer.table(name, fake.address, home) for name in ready if name in AGENTS}
         service = Service(conductor, Path(directory), agents)
         for name in ready:
             print(f"lab: trying {name}", file=sys.stderr, flush=True)

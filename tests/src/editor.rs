@@ -72,6 +72,8 @@ pub type Hook = Box<dyn Fn(&Value) -> Option<Value> + Send>;
 struct Inbox {
     lines: Vec<Line>,
     stderr: Vec<u8>,
+    /// Nothing more comes on stderr.
+    stderr_ended: bool,
     ended: bool,
     paused: bool,
     hook: Option<Hook>,
@@ -123,6 +125,8 @@ impl Editor {
             while let Ok(count @ 1..) = stderr.read(&mut chunk) {
                 inbox.inbox.lock().unwrap().stderr.extend_from_slice(&chunk[..count]);
             }
+            inbox.inbox.lock().unwrap().stderr_ended = true;
+            inbox.changed.notify_all();
         });
         Self { child, shared, next_id: 1, taken: 0, deadline: DEADLINE }
     }
@@ -295,11 +299,15 @@ impl Editor {
         texts
     }
 
-    /// Waits for the command to end.
+    /// Waits for the command to end, and for its last words on stderr.
     pub fn wait_exit(&mut self) -> ExitStatus {
         let until = Instant::now() + self.deadline;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
+                let left = until.saturating_duration_since(Instant::now());
+                let speaks = |inbox: &mut Inbox| !inbox.stderr_ended;
+                let waited = self.shared.changed.wait_timeout_while(self.inbox(), left, speaks).unwrap();
+                assert!(!waited.1.timed_out(), "something else holds the command's stderr");
                 return status;
             }
             assert!(Instant::now() < until, "the command does not end\n{}", self.story());

@@ -5,13 +5,21 @@
 //! calls on purpose: nothing of the conductor's own machinery is shared, and a
 //! fault such as "reads nothing" is just a thread that does not read.
 //!
+//! With the step `try` it turns hostile: it does harm by itself, past the protocol, and
+//! tells what came of it ([`attempt`], [`hog`], [`syscall`]). `fake-agent --try '[…]'` does
+//! the same without being an agent, for terminals.
+//!
 //! Environment: `FAKE_AGENT_SCRIPT` (JSON or a file), `FAKE_AGENT_LEDGER` (a
 //! directory for the ledger), `FAKE_AGENT_STORE` (a directory for histories,
 //! so that `session/load` works across processes).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
+pub mod attempt;
+pub mod hog;
+pub mod login;
 pub mod process;
 pub mod script;
+pub mod syscall;
 pub mod turn;
 pub mod wire;
 
@@ -51,6 +59,8 @@ pub struct Agent {
     turns: Mutex<HashMap<String, Arc<Cancel>>>,
     /// Working directories of open sessions.
     sessions: Mutex<HashMap<String, String>>,
+    /// What was chosen in each: the option's id, and the value.
+    chosen: Mutex<HashMap<(String, String), Value>>,
     next_session: AtomicU64,
 }
 
@@ -87,6 +97,12 @@ pub fn main() {
     if process::is_descendant() {
         return;
     }
+    if attempt::is_errand() {
+        return;
+    }
+    if login::is_wanted() {
+        return login::run();
+    }
     let script = read_script();
     let ledger = Ledger::create(env::var_os("FAKE_AGENT_LEDGER").map(PathBuf::from).as_deref());
     let started = json!({ "start": env::args().collect::<Vec<_>>(), "cwd": env::current_dir().ok() });
@@ -99,6 +115,7 @@ pub fn main() {
         store,
         turns: Mutex::default(),
         sessions: Mutex::default(),
+        chosen: Mutex::default(),
         next_session: AtomicU64::new(0),
     });
     process::watch_sigterm(&agent);
@@ -208,9 +225,12 @@ impl Agent {
         let cwd = params.cwd.as_deref().unwrap_or_default().to_owned();
         match method {
             "initialize" => Ok(self.handshake()),
+            "session/new" if self.script.needs_login && !login::is_done() => {
+                Err((-32000, "Authentication required".to_owned()))
+            }
             "session/new" => {
                 self.sessions.lock().unwrap().insert(session.to_owned(), cwd);
-                Ok(self.session_result(Some(session)))
+                Ok(self.session_result(session, true))
             }
             "session/load" | "session/resume" => {
                 let Some(history) = self.history(session) else {
@@ -222,7 +242,7 @@ impl Agent {
                         self.send_update(session, update);
                     }
                 }
-                Ok(self.session_result(None))
+                Ok(self.session_result(session, false))
             }
             "session/list" => {
                 let sessions = self.sessions.lock().unwrap();
@@ -235,7 +255,21 @@ impl Agent {
                 Ok(json!({}))
             }
             "session/set_mode" | "session/set_config_option" if open => {
-                Ok(json!({ "configOptions": [], "took": serde_json::from_str::<Value>(raw).ok() }))
+                let took: Value = serde_json::from_str(raw).unwrap_or_default();
+                let option = took["configId"].as_str().unwrap_or(method).to_owned();
+                let value = took.get("value").unwrap_or(&took["modeId"]).clone();
+                self.chosen.lock().unwrap().insert((session.to_owned(), option), value);
+                let options = self.session_result(session, false)["configOptions"].take();
+                let options = if options.is_array() { options } else { json!([]) };
+                Ok(json!({ "configOptions": options, "took": took }))
+            }
+            "authenticate" if self.script.needs_login => {
+                login::keep(raw);
+                Ok(json!({}))
+            }
+            "logout" if self.script.needs_login => {
+                login::forget();
+                Ok(json!({}))
             }
             "authenticate" | "logout" => Ok(json!({})),
             "_x/return" => Ok(serde_json::from_str(raw).unwrap_or_default()),
@@ -244,6 +278,8 @@ impl Agent {
     }
 
     fn handshake(&self) -> Value {
+        let methods = login::own_methods().or_else(|| self.script.auth_methods.clone());
+        let methods = methods.unwrap_or_else(|| json!([]));
         let capabilities = self.script.capabilities.clone().unwrap_or_else(|| {
             json!({
                 "loadSession": true,
@@ -255,13 +291,27 @@ impl Agent {
             "protocolVersion": self.script.version.clone().unwrap_or_else(|| json!(1)),
             "agentCapabilities": capabilities,
             "agentInfo": { "name": "fake-agent", "version": env!("CARGO_PKG_VERSION") },
+            "authMethods": methods,
         })
     }
 
-    fn session_result(&self, id: Option<&str>) -> Value {
+    fn session_result(&self, id: &str, names_it: bool) -> Value {
         let mut result = self.script.session.clone().unwrap_or_else(|| json!({}));
-        if let Some(id) = id {
+        if names_it {
             result["sessionId"] = json!(id);
+        }
+        let chosen = self.chosen.lock().unwrap();
+        for option in result["configOptions"].as_array_mut().into_iter().flatten() {
+            let name = option["id"].as_str().unwrap_or_default().to_owned();
+            if let Some(value) = chosen.get(&(id.to_owned(), name)) {
+                option["currentValue"] = value.clone();
+            }
+        }
+        if let Some(mode) = chosen.get(&(id.to_owned(), "session/set_mode".to_owned())) {
+            result["modes"]["currentModeId"] = mode.clone();
+        }
+        if result["configOptions"].is_null() {
+            result.as_object_mut().unwrap().remove("configOptions");
         }
         result
     }

@@ -7,7 +7,7 @@ use std::{
     collections::BTreeMap,
     env,
     fs::{self, OpenOptions},
-    os::unix::process::ExitStatusExt as _,
+    os::unix::{fs::PermissionsExt as _, process::ExitStatusExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Output, Stdio},
     thread,
@@ -18,16 +18,22 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+use rustix::process::{Resource, getrlimit};
 use serde_json::{Value, json};
 
 use crate::{
     editor::{DEADLINE, Editor},
     ledger::{self, Entry, Kind},
+    user::User,
 };
 
-/// Marks every process of one test, in its environment. Not `CONDUCTOR_…`:
-/// such names are configuration, and unknown ones are refused.
-const TAG: &str = "EDGE_TEST_TAG";
+/// Marks every process of one test, in its environment, or as an argument `NAME=VALUE` of
+/// those that have none. Not `CONDUCTOR_…`: such names are configuration, and unknown ones
+/// are refused.
+pub const TAG: &str = "EDGE_TEST_TAG";
+
+/// Processes and threads that somebody without rights may have beyond all those of this host.
+const NET: u64 = 3000;
 
 /// What is set up before the service starts.
 pub struct Builder {
@@ -35,6 +41,8 @@ pub struct Builder {
     dir: PathBuf,
     tag: String,
     env: BTreeMap<String, String>,
+    listen: String,
+    without_rights: bool,
 }
 
 /// A running service.
@@ -45,6 +53,10 @@ pub struct Service {
     tag: String,
     config: Value,
     env: BTreeMap<String, String>,
+    listen: String,
+    without_rights: bool,
+    /// Whom it runs as, if not as whoever runs the test.
+    user: Option<User>,
     /// Set once a test has stopped the service in its own way.
     stopped: Option<ExitStatus>,
 }
@@ -89,14 +101,18 @@ pub fn service(script: &Value) -> Builder {
     }
     // Most tests are about something else than the policy.
     fs::write(dir.join("policy.toml"), "use = ['trusted']\n").unwrap();
+    let defaults: Value = toml::from_str(conductor::config::DEFAULTS).unwrap();
+    let built_in = defaults["agents"].as_object().unwrap();
     let config = json!({
         "default": "fake",
         "policy": { "file": dir.join("policy.toml") },
         "roots": [dir.join("work"), dir.join("other")],
         "service": { "drain_timeout": "2s", "cancel_grace": "5s", "stall_timeout": "5s" },
-        "agents": {},
+        // Nor is an agent asked what it offers that no test is about.
+        "agents": built_in.keys().map(|name| (name.clone(), json!({ "warm": 0 }))).collect::<Value>(),
     });
-    Builder { config, dir, tag, env: BTreeMap::new() }.agent("fake", script)
+    let listen = "127.0.0.1:0".to_owned();
+    Builder { config, dir, tag, env: BTreeMap::new(), listen, without_rights: false }.agent("fake", script)
 }
 
 impl Builder {
@@ -127,11 +143,12 @@ impl Builder {
         self.set("agents.peer", agent).set("default", "peer")
     }
 
-    /// Makes the demo agent the default one.
+    /// Makes the demo agent the only one.
     #[must_use]
     pub fn demo(self) -> Self {
         let env = json!({ TAG: self.tag });
-        self.set("agents.demo", json!({ "warm": 0, "env": env })).set("default", "demo")
+        let demo = json!({ "warm": 0, "env": env });
+        self.set("agents.demo", demo).set("agents.fake.enabled", false).set("default", "demo")
     }
 
     /// Sets a key of the configuration, for example `service.cancel_grace`.
@@ -155,6 +172,21 @@ impl Builder {
         self
     }
 
+    /// Has the service listen elsewhere than on loopback alone.
+    #[must_use]
+    pub fn listen(mut self, address: &str) -> Self {
+        address.clone_into(&mut self.listen);
+        self
+    }
+
+    /// Has the service, its agents and its commands run as somebody without rights, whoever
+    /// runs the test. All that is in its directory by now will be theirs.
+    #[must_use]
+    pub fn without_rights(mut self) -> Self {
+        self.without_rights = true;
+        self
+    }
+
     /// Directory that scripts may name.
     pub fn dir(&self) -> &Path {
         &self.dir
@@ -162,20 +194,68 @@ impl Builder {
 
     /// Starts the service and waits until it is ready.
     pub fn start(self) -> Service {
-        let Self { config, dir, tag, env } = self;
-        fs::write(dir.join("agents.toml"), toml::to_string(&config).unwrap()).unwrap();
-        let child = serve(&dir, &tag, &env);
-        let mut service = Service { child, dir, tag, config, env, stopped: None };
+        let Self { mut config, dir, tag, env, listen, without_rights } = self;
+        let user = without_rights.then(User::without_rights).flatten();
+        if let Some(user) = user {
+            user.give(&dir);
+            let (fake, reachable) =
+                (json!(program("fake-agent")), json!(reachable("fake-agent", &dir, Some(user))));
+            let agents = config["agents"].as_object_mut().unwrap().values_mut();
+            agents
+                .filter(|agent| agent["command"] == fake)
+                .for_each(|agent| agent["command"] = reachable.clone());
+        }
+        let file = dir.join("agents.toml");
+        fs::write(&file, toml::to_string(&config).unwrap()).unwrap();
+        // It may hold secrets.
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        if let Some(user) = user {
+            user.give(&file);
+        }
+        let child = serve(&dir, &tag, &env, &listen, without_rights, user);
+        let mut service =
+            Service { child, dir, tag, config, env, listen, without_rights, user, stopped: None };
         service.wait_ready();
         service
     }
 }
 
-fn serve(dir: &Path, tag: &str, env: &BTreeMap<String, String>) -> Child {
+/// Path by which the user of a service can run a program that cargo built.
+fn reachable(name: &str, dir: &Path, user: Option<User>) -> PathBuf {
+    let built = program(name);
+    // A place of its own: an agent may read whatever is installed with it.
+    user.map_or(built.clone(), |user| user.reach(&built, &dir.join("programs/bin")))
+}
+
+/// A command that can have no more processes and threads than this host can bear, whatever it
+/// starts: a net beneath agents that fork without end.
+fn above_net(program: &Path) -> Command {
+    let load = fs::read_to_string("/proc/loadavg").unwrap();
+    let tasks = load.split_whitespace().nth(3).and_then(|tasks| tasks.split_once('/')).unwrap().1;
+    let most = tasks.parse::<u64>().unwrap() + NET;
+    // Somebody's own limit may be lower, and is not raised.
+    let most = getrlimit(Resource::Nproc).maximum.map_or(most, |own| own.min(most));
+    // By its whole path: what a test has as PATH may lead nowhere.
+    let path = env::var_os("PATH").unwrap_or_default();
+    let mut places = env::split_paths(&path).map(|place| place.join("prlimit"));
+    let mut command = Command::new(places.find(|place| place.exists()).expect("the tests need `prlimit`"));
+    command.arg(format!("--nproc={most}:{most}")).arg(program);
+    command
+}
+
+fn serve(
+    dir: &Path,
+    tag: &str,
+    env: &BTreeMap<String, String>,
+    listen: &str,
+    without_rights: bool,
+    user: Option<User>,
+) -> Child {
     let output = |name| OpenOptions::new().create(true).append(true).open(dir.join(name)).unwrap();
-    let mut command = Command::new(program("conductor"));
-    command.arg("serve").arg("--config").arg(dir.join("agents.toml")).args(["--listen", "127.0.0.1:0"]);
-    clean(&mut command, dir, tag, env);
+    let program = reachable("conductor", dir, user);
+    let mut command = if without_rights { above_net(&program) } else { Command::new(program) };
+    command.arg("serve").arg("--config").arg(dir.join("agents.toml")).args(["--listen", listen]);
+    clean(&mut command, dir, tag, env, user);
     command.stdin(Stdio::null()).stdout(output("serve.out")).stderr(output("serve.log")).spawn().unwrap()
 }
 
@@ -188,7 +268,7 @@ fn set(config: &mut Value, path: &str, value: Value) {
 }
 
 /// Nothing of the machine's own configuration may reach a test.
-fn clean(command: &mut Command, dir: &Path, tag: &str, env: &BTreeMap<String, String>) {
+fn clean(command: &mut Command, dir: &Path, tag: &str, env: &BTreeMap<String, String>, user: Option<User>) {
     for (name, _) in env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CONDUCTOR_") || text.starts_with("XDG_") || text == "RUST_LOG" {
@@ -197,6 +277,9 @@ fn clean(command: &mut Command, dir: &Path, tag: &str, env: &BTreeMap<String, St
     }
     command.env("HOME", dir.join("home")).env("CONDUCTOR_STATE_DIR", dir.join("state")).env(TAG, tag);
     command.envs(env).current_dir(dir.join("home"));
+    if let Some(user) = user {
+        user.run(command);
+    }
 }
 
 impl Service {
@@ -245,7 +328,7 @@ impl Service {
 
     /// Any sub-command against this service.
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = self.beside(&program("conductor"));
+        let mut command = self.beside(&self.program("conductor"));
         command.args(args);
         command
     }
@@ -253,8 +336,20 @@ impl Service {
     /// Any program that shall find this service.
     pub fn beside(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
-        clean(&mut command, &self.dir, &self.tag, &self.env);
+        clean(&mut command, &self.dir, &self.tag, &self.env, self.user);
         command
+    }
+
+    /// Path by which whoever the service runs as can run a program that cargo built.
+    pub fn program(&self, name: &str) -> PathBuf {
+        reachable(name, &self.dir, self.user)
+    }
+
+    /// Gives whoever the service runs as a file, or a directory with all that is in it.
+    pub fn give(&self, path: &Path) {
+        if let Some(user) = self.user {
+            user.give(path);
+        }
     }
 
     /// Runs a sub-command to its end.
@@ -338,7 +433,7 @@ impl Service {
         assert!(self.stopped.take().is_some(), "the service has not ended");
         // Whoever waits for this file must not find the former one.
         let _ = fs::remove_file(self.state().join("endpoint"));
-        self.child = serve(&self.dir, &self.tag, &self.env);
+        self.child = serve(&self.dir, &self.tag, &self.env, &self.listen, self.without_rights, self.user);
         self.wait_ready();
     }
 
@@ -402,7 +497,7 @@ impl Service {
 
     /// Running processes of the fake agent, descendants left out.
     pub fn agents_alive(&self) -> Vec<u32> {
-        let fake = program("fake-agent").display().to_string();
+        let fake = self.program("fake-agent").display().to_string();
         self.processes().iter().filter(|running| running.command == fake).map(|running| running.pid).collect()
     }
 
@@ -416,8 +511,17 @@ impl Service {
 
     /// Largest resident memory of the service so far, in KiB.
     pub fn peak_memory(&self) -> u64 {
+        self.memory("VmHWM:")
+    }
+
+    /// Largest address space of the service so far, in KiB, whether used or not.
+    pub fn peak_address_space(&self) -> u64 {
+        self.memory("VmPeak:")
+    }
+
+    fn memory(&self, what: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+        let line = status.lines().find(|line| line.starts_with(what)).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
@@ -491,15 +595,16 @@ impl Drop for Service {
     }
 }
 
-/// Processes whose environment carries the tag.
+/// Processes whose environment or command line carries the tag.
 fn tagged(tag: &str) -> Vec<Running> {
     let wanted = format!("{TAG}={tag}").into_bytes();
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().filter_map(Result::ok) {
         let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else { continue };
-        let Ok(environ) = fs::read(entry.path().join("environ")) else { continue };
-        if pid != std::process::id() && environ.split(|byte| *byte == 0).any(|variable| variable == wanted) {
-            let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let read = |name: &str| fs::read(entry.path().join(name)).unwrap_or_default();
+        let has_tag = |text: &[u8]| text.split(|byte| *byte == 0).any(|part| part == wanted);
+        let line = read("cmdline");
+        if pid != std::process::id() && (has_tag(&line) || has_tag(&read("environ"))) {
             let command = String::from_utf8_lossy(&line).replace('\0', " ").trim().to_owned();
             found.push(Running { pid, command });
         }

@@ -61,7 +61,7 @@ pub fn python_example() -> Language {
     let dir = install_from(&root.join("deploy/examples/python"), "python-example", PACKAGES, python_packages);
     let protos = root.join("proto").display().to_string();
     let step = [PYTHON, "-m", "grpc_tools.protoc", "-I", &protos, "--python_out=.", "--grpc_python_out=."];
-    let files = ["conductor/v1/events.proto", "conductor/v1/sessions.proto"];
+    let files = ["conductor/v1/events.proto", "conductor/v1/options.proto", "conductor/v1/sessions.proto"];
     run(&[&step[..], &files].concat(), &dir).unwrap_or_else(|why| panic!("{why}"));
     Language { program: dir.join(PYTHON), dir }
 }
@@ -211,9 +211,9 @@ pub fn drive_client(language: &Language) {
     check_report(&report);
 }
 
-/// A service with the demo agent.
+/// A service with the demo agent, and another one in the picker.
 pub fn demo() -> Service {
-    crate::harness::service(&json!({})).demo().start()
+    crate::harness::service(&json!({})).demo().set("agents.fake.enabled", true).start()
 }
 
 /// What every client must have seen of the demo agent.
@@ -227,7 +227,7 @@ pub fn check_report(report: &Value) {
         "offered": ["allow_once", "allow_always", "reject_once", "reject_always"],
         "slow": { "stopReason": "cancelled" },
         // The model after `session/set_config_option`.
-        "model": "demo-large",
+        "model": "demo/demo-large",
         // What the user said, as `session/load` told it after `session/close`.
         "replayed": ["stream 5", "ask", "slow 60"],
         "after": { "stopReason": "end_turn", "text": "chunk 1 of 1\n" },

@@ -145,6 +145,19 @@ pub async fn number(settings: &Settings, statement: &str) -> i64 {
     }
 }
 
+/// The texts that a statement asks for.
+pub async fn texts(settings: &Settings, statement: &str) -> Vec<String> {
+    let statement = AssertSqlSafe(statement.to_owned());
+    match reader(settings).await {
+        Reader::Postgres(mut connection) => {
+            sqlx::query_scalar(statement).fetch_all(&mut *connection).await.unwrap()
+        }
+        Reader::Sqlite(mut connection) => {
+            sqlx::query_scalar(statement).fetch_all(&mut *connection).await.unwrap()
+        }
+    }
+}
+
 /// Every derived row, as text that is the same for both databases.
 pub async fn derived(settings: &Settings) -> Vec<String> {
     let mut all = Vec::new();

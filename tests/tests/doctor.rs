@@ -270,7 +270,15 @@ fn a_running_service_is_found_and_a_wrong_token_is_not_let_in() {
     drop(service);
     let (code, document) = host.document(&["--agent", "demo"]);
     assert_eq!((code, &find(&document, "service", "running")["status"]), (Some(0), &"info".into()));
-    let (code, text) = host.doctor(&["--agent", "demo", "--endpoint", "127.0.0.1:1"]);
-    assert_eq!(code, Some(1), "what was named must be there: {text}");
+    // What was named must be there. The token of this host is for its own service alone.
+    let named = ["--agent", "demo", "--endpoint", "127.0.0.1:1"];
+    let (code, text) = host.doctor(&named);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("its token is told to nobody else"), "{text}");
+    assert!(text.contains("conductor login --endpoint http://127.0.0.1:1"), "{text}");
+    let mut command = host.command(&[&["doctor"][..], &named].concat());
+    let done = command.env("CONDUCTOR_TOKEN", "x".repeat(40)).output().unwrap();
+    let text = String::from_utf8(done.stdout).unwrap();
+    assert_eq!(done.status.code(), Some(1), "{text}");
     assert!(text.contains("no conductor answers at http://127.0.0.1:1"), "{text}");
 }

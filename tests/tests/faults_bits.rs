@@ -1,6 +1,6 @@
 //! One flipped bit between a bridge and its service (faults.md, row N4).
 //!
-//! There is no TLS here yet, and no checksum of our own: a bit that flips
+//! There is no TLS on this way, and no checksum of our own: a bit that flips
 //! within a frame's text is not noticed by anybody but, with luck, the reader
 //! of the JSON. What can be promised without one is shown here: the framing of
 //! HTTP/2, of gRPC and of protobuf may break in any way, and that costs no more

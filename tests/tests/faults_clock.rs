@@ -6,7 +6,13 @@
 use std::time::Duration;
 
 use conductor::record::Origin;
-use conductor_tests::{clock::Clock, disk, harness::service, net::Net};
+use conductor_tests::{
+    clock::Clock,
+    disk,
+    editor::DEADLINE,
+    harness::{poll_until, service},
+    net::Net,
+};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -85,7 +91,9 @@ fn c09_nothing_times_out_because_the_clock_was_set() {
     net.proxy.close(false);
     std::fs::write(gate, "").unwrap();
     assert_eq!(editor.stop_reason(&id), "end_turn");
-    assert!(editor.stderr().contains("nothing was lost"), "{}", editor.stderr());
+    // What people read comes another way than the answer, and may come later.
+    let is_told = || editor.stderr().contains("nothing was lost");
+    assert!(poll_until(DEADLINE, is_told), "{}", editor.stderr());
     // Nor was its idle process released.
     clock.jump(4 * DAY);
     assert_eq!(editor.turn(&session, "on"), ["echo: on"]);

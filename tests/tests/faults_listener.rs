@@ -15,6 +15,7 @@ use conductor::proto::{
     connect_response,
 };
 use conductor_tests::{
+    admin::{metric, watched},
     editor::Editor,
     harness::{Service, poll_until, service},
     proxy::Proxy,
@@ -164,7 +165,7 @@ fn no_more_descriptors(service: &Service) -> Rlimit {
 
 #[test]
 fn n07_without_descriptors_it_pauses_and_recovers() {
-    let service = service(&json!({})).start();
+    let service = watched(service(&json!({}))).start();
     let (mut editor, session) = service.session();
     editor.turn(&session, "before");
     let before = no_more_descriptors(&service);
@@ -189,6 +190,7 @@ fn n07_without_descriptors_it_pauses_and_recovers() {
     // It did not spin while it waited: a line is logged with each try.
     let tries = service.log().matches("cannot accept connections").count();
     assert!(tries < 200, "{tries} tries");
+    assert_eq!(metric(&service, "conductor_accept_failures_total"), tries as f64);
 }
 
 #[test]

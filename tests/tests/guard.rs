@@ -6,9 +6,10 @@
 use std::{
     collections::BTreeMap,
     fs,
-    io::{BufRead as _, BufReader, Read as _, Write as _},
+    io::{self, BufRead as _, BufReader, IoSlice, Read as _, Write as _},
+    mem::MaybeUninit,
     os::{
-        fd::{AsRawFd as _, OwnedFd},
+        fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
         unix::{fs::PermissionsExt as _, net::UnixStream, process::ExitStatusExt as _},
     },
     path::{Path, PathBuf},
@@ -17,10 +18,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use command_fds::{CommandFdExt as _, FdMapping};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
+};
+use rustix::{
+    io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd},
+    net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg},
 };
 
 // Every process here ends by itself after a minute at most, so that a failing
@@ -30,8 +34,6 @@ use nix::{
 const DEADLINE: Duration = Duration::from_secs(20);
 /// What the issue promises for the death of a tree.
 const DEATH_DEADLINE: Duration = Duration::from_secs(1);
-/// The number under which the guard gets its control descriptor.
-const CONTROL_FD: i32 = 3;
 
 /// The program under test, which cargo puts beside the directory of the test programs.
 fn conductor() -> PathBuf {
@@ -95,6 +97,17 @@ fn guard_command(program: &Path, flags: &[&str]) -> Command {
     command
 }
 
+/// Gives the guard what its agent gets as stdin, as the conductor does.
+fn hand_over(mut control: &UnixStream, stdin: BorrowedFd<'_>) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut rights = SendAncillaryBuffer::new(&mut space);
+    let stdin = [stdin];
+    assert!(rights.push(SendAncillaryMessage::ScmRights(&stdin)));
+    sendmsg(control, &[IoSlice::new(b"0")], &mut rights, SendFlags::NOSIGNAL).unwrap();
+    // Nothing holds the command.
+    control.write_all(b"{}\n").unwrap();
+}
+
 /// A guard, held as the conductor holds it.
 struct Guarded {
     guard: Child,
@@ -111,13 +124,15 @@ impl Guarded {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_read_timeout(Some(DEADLINE)).unwrap();
         let mut guard = guard_command(&conductor(), flags);
-        guard.args(["--control-fd", &CONTROL_FD.to_string(), "--"]).args(command);
-        guard.stdin(Stdio::piped()).stdout(Stdio::piped());
-        guard
-            .fd_mappings(vec![FdMapping { parent_fd: OwnedFd::from(theirs), child_fd: CONTROL_FD }])
-            .unwrap();
+        guard.args(["--control", "--"]).args(command);
+        guard.stdin(OwnedFd::from(theirs)).stdout(Stdio::piped());
         adjust(&mut guard);
         let mut child = guard.spawn().unwrap();
+        // The command, and with it our copy of their end, lives until the end of this scope.
+        drop(guard);
+        let (read, write) = io::pipe().unwrap();
+        hand_over(&ours, read.as_fd());
+        child.stdin = Some(OwnedFd::from(write).into());
         let stdout = BufReader::new(child.stdout.take().unwrap());
         Self { guard: child, control: Some(BufReader::new(ours)), stdout }
     }
@@ -129,8 +144,10 @@ impl Guarded {
         line.trim_end().to_owned()
     }
 
-    /// The agent's process id, which must be the first thing told.
+    /// The agent's process id, which must be told after what holds it.
     fn agent(&mut self) -> i32 {
+        let held = self.told();
+        assert_eq!(held, r#"held {"layers":[],"missing":[]}"#);
         let told = self.told();
         told.strip_prefix("pid ").unwrap_or_else(|| panic!("no pid but {told:?}")).parse().unwrap()
     }
@@ -340,18 +357,18 @@ sys.stdin.read()
 
 #[test]
 fn the_agent_has_three_descriptors_and_the_guard_none_of_its_pipes() {
-    let mut guarded = Guarded::start_with(&[], &["cat"], |guard| {
-        // Two descriptors leak into the guard, below and above its control one in number.
-        let leak = || OwnedFd::from(fs::File::open("/dev/zero").unwrap());
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        drop(ours);
-        guard
-            .fd_mappings(vec![
-                FdMapping { parent_fd: leak(), child_fd: 9 },
-                FdMapping { parent_fd: OwnedFd::from(theirs), child_fd: 200 },
-            ])
-            .unwrap();
-    });
+    // Descriptors leak into the guard, below and above its control one in number.
+    let (_ours, theirs) = UnixStream::pair().unwrap();
+    let zero = fs::File::open("/dev/zero").unwrap();
+    let leaks = [
+        fcntl_dupfd_cloexec(&zero, 3).unwrap(),
+        fcntl_dupfd_cloexec(&zero, 9).unwrap(),
+        fcntl_dupfd_cloexec(&theirs, 200).unwrap(),
+    ];
+    for leak in &leaks {
+        fcntl_setfd(leak, FdFlags::empty()).unwrap();
+    }
+    let mut guarded = Guarded::start(&["cat"]);
     let agent = guarded.agent();
     let mut stdin = guarded.guard.stdin.take().unwrap();
     stdin.write_all(b"hello\n").unwrap();
@@ -560,11 +577,16 @@ fn without_a_control_descriptor_errors_go_to_stderr() {
 }
 
 #[test]
-fn a_wrong_control_descriptor_is_refused() {
-    for (fd, why) in [("77", "is not open"), ("1", "belongs to the agent")] {
-        let output = by_hand(&["--control-fd", fd], &["true"]);
+fn a_stdin_that_is_no_control_socket_is_refused() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    drop(ours);
+    for stdin in [Stdio::null(), OwnedFd::from(theirs).into()] {
+        let mut guard = guard_command(&conductor(), &["--control", "--", "true"]);
+        let output = guard.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let output = output.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(126));
-        assert!(String::from_utf8_lossy(&output.stderr).contains(why), "{output:?}");
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(told.contains("stdin is not what the conductor passes"), "{output:?}");
     }
 }
 

@@ -187,6 +187,7 @@ async fn rows_are_merged_in_the_database_as_in_memory() {
                                 values.push(match (at < table.key, is_null) {
                                     (true, _) => match column.kind {
                                         Type::Int => Value::Int(i64::from(key)),
+                                        Type::Text => Value::Text(format!("k{key:02}")),
                                         _ => Value::Id(Uuid::from_u128(u128::from(key) + 1)),
                                     },
                                     (false, true) => Value::Null,
@@ -290,7 +291,10 @@ async fn an_older_schema_is_brought_up_to_date() {
         assert_eq!(bench.number("SELECT max(version) FROM _sqlx_migrations").await, 2);
         let mut sink = Sink::open(&bench.settings()).await.unwrap();
         sink.write(&[row(stream(StreamKind::Session), 1, b"x")], None).await.unwrap();
-        assert_eq!(bench.number("SELECT max(version) FROM _sqlx_migrations").await, 4);
+        let newest = Migrator::new(migrations.join("sqlite")).await.unwrap();
+        let newest = newest.iter().map(|migration| migration.version).max().unwrap();
+        assert!(newest > 2);
+        assert_eq!(bench.number("SELECT max(version) FROM _sqlx_migrations").await, newest);
         let known = "SELECT count(*) FROM decision_log WHERE decided_user = 'ann' AND seq = 1";
         assert_eq!(bench.number(known).await, 1);
         assert_eq!(bench.number("SELECT count(decided_user) FROM decisions").await, 1);

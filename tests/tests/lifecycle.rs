@@ -230,12 +230,14 @@ fn p40_sessions_of_one_process_stay_apart() {
 #[test]
 fn pool_keeps_a_spare_so_that_a_session_needs_no_spawn() {
     let service = service(&json!({})).set("agents.fake.warm", 1).start();
+    // That was a process of its own, which is gone.
+    service.wait_log("has told what it offers");
     let (mut editor, _first) = service.session();
     assert!(poll_until(Duration::from_secs(10), || service.agents_alive().len() == 2), "a spare is started");
     let ready = |service: &Service| {
         service.received("fake").iter().filter(|line| line.method().as_deref() == Some("initialize")).count()
     };
-    assert!(poll_until(Duration::from_secs(10), || ready(&service) == 2), "the spare has shaken hands");
+    assert!(poll_until(Duration::from_secs(10), || ready(&service) == 3), "the spare has shaken hands");
     let spare = service.agents_alive();
     let session = editor.new_session(&service.work());
     editor.turn(&session, "who am I?");
@@ -247,7 +249,8 @@ fn pool_keeps_a_spare_so_that_a_session_needs_no_spawn() {
 
 #[test]
 fn pool_refuses_above_max_and_frees_on_close() {
-    let service = service(&json!({})).set("agents.fake.max", 1).start();
+    let service =
+        service(&json!({})).set("agents.fake.max", 1).set("agents.fake.queue_timeout", "0s").start();
     let (mut editor, session) = service.session();
     let error = editor.call_error("session/new", &new_params(&service));
     assert_says(&error, &["max", "limit", "busy", "1 process"]);

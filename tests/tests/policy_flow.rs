@@ -9,7 +9,8 @@ use conductor::ledger::Settings;
 use conductor_tests::{
     disk,
     editor::Editor,
-    harness::{Builder, Service, poll_until, service},
+    harness::{Builder, Service, assert_says, poll_until, service},
+    people::Person,
     shipping,
 };
 use serde_json::{Value, json};
@@ -274,6 +275,21 @@ fn a_mode_that_asks_for_nothing_cannot_be_set() {
 }
 
 #[test]
+fn what_one_request_sets_is_one_decision() {
+    let mut service = ruled(&modes("default"), "use = ['default']").start();
+    let (mut editor, session) = open(&service);
+    let params = json!({
+        "sessionId": session, "modeId": "bypassPermissions",
+        "_meta": { "claudeCode": { "options": { "permissionMode": "default" } } },
+    });
+    assert_eq!(editor.call_error("session/set_mode", &params)["code"], -31005);
+    let judged = judged(&mut service);
+    let judged: Vec<&Value> = judged.iter().filter(|note| note["method"] == "session/set_mode").collect();
+    assert_eq!((judged.len(), &judged[0]["decision"]), (1, &json!("deny")), "{judged:?}");
+    assert!(judged[0]["subActions"].as_array().unwrap().len() > 1, "{judged:?}");
+}
+
+#[test]
 fn a_forbidden_mode_is_set_back_before_the_next_prompt() {
     let service = ruled(&modes("bypassPermissions"), "use = ['default']").start();
     let (mut editor, session) = open(&service);
@@ -363,6 +379,62 @@ fn a_repository_can_only_narrow_the_rules() {
     let (mut editor, session) = open(&service);
     editor.prompt_do(&session, &json!([asks(&json!({ "command": "make all" }), &usual())]));
     editor.next_request("session/request_permission");
+}
+
+#[test]
+fn a_users_own_file_narrows_whatever_they_are_called() {
+    let builder = ruled(&json!({}), "use = ['trusted']");
+    let users = builder.dir().join("users");
+    fs::create_dir(&users).unwrap();
+    let deny = "[[rule]]\nid = 'no-ls'\neffect = 'deny'\nreason = 'not you'\nrun = { program = ['ls'] }\n";
+    for (name, text) in [("%2e.%2fann.toml", deny), ("%2eeve.toml", deny), ("cleo.toml", "[broken")] {
+        fs::write(users.join(name), text).unwrap();
+    }
+    // Nobody can read this one.
+    fs::create_dir(users.join("dan.toml")).unwrap();
+    let service = builder.set("policy.users", users.to_str().unwrap()).start();
+    let steps = json!([asks(&json!({ "command": "ls" }), &usual())]);
+    for (user, outcome) in [("../ann", "no"), (".eve", "no"), ("bob", "once")] {
+        let mut editor = Person::named(&service, user).editor(&service);
+        let session = editor.new_session(&service.work());
+        assert_eq!(chosen(&told(&editor.turn_do(&session, &steps))), outcome, "{user}");
+    }
+    // What cannot be read or understood could have denied anything.
+    let new = json!({ "cwd": service.work(), "mcpServers": [] });
+    for (user, words) in [("dan", "dan.toml"), ("cleo", "cleo.toml")] {
+        let refused = Person::named(&service, user).editor(&service).call_error("session/new", &new);
+        assert_says(&refused, &[words]);
+    }
+    fs::remove_dir_all(&users).unwrap();
+    let refused = Person::named(&service, "bob").editor(&service).call_error("session/new", &new);
+    assert_says(&refused, &["there is no such directory"]);
+}
+
+#[test]
+fn what_the_agents_own_mode_asks_is_no_part_of_what_was_granted() {
+    let modes = json!({ "session": { "modes": { "currentModeId": "default", "availableModes": [
+        { "id": "default", "name": "Default" }, { "id": "fast", "name": "Fast" },
+    ] } } });
+    let rules = "[[rule]]\nid = 'modes'\neffect = 'allow'\nreason = 'x'\nset_mode = ['*']\n\
+        [[rule]]\nid = 'here'\neffect = 'allow'\nreason = 'x'\nmode = ['default']\n\
+        run = { program = ['deploy'], words = 'any' }";
+    let service = ruled(&modes, rules).start();
+    let (mut editor, session) = open(&service);
+    let ask = |line: &str| asks(&json!({ "command": line }), &usual());
+    let faster = tells(&json!({ "sessionUpdate": "current_mode_update", "currentModeId": "fast" }));
+    // The person allows one of the two for good.
+    let prompt = editor.prompt_do(&session, &json!([faster, ask("make all")]));
+    let request = editor.next_request("session/request_permission");
+    editor.answer(&request, &json!({ "outcome": { "outcome": "selected", "optionId": "ever" } }));
+    assert_eq!(editor.stop_reason(&prompt), "end_turn");
+    assert_eq!(chosen(&told(&editor.turn_do(&session, &json!([ask("make all")])))), "once");
+    assert_eq!(was_asked(&editor), 1);
+    // The other one is allowed in the mode that people have chosen, and not in the agent's.
+    let prompt = editor.prompt_do(&session, &json!([ask("make all && deploy now")]));
+    let request = editor.next_request("session/request_permission");
+    editor.answer(&request, &json!({ "outcome": { "outcome": "selected", "optionId": "no" } }));
+    assert_eq!(editor.stop_reason(&prompt), "end_turn");
+    assert_eq!(was_asked(&editor), 2);
 }
 
 #[test]

@@ -106,6 +106,7 @@ fn requests_for_a_session_that_never_comes_are_answered() {
 fn freed_place(warm: u64) {
     let service = service(&json!({ "before": { "initialize": [{ "sleep": 300 }] } }))
         .set("agents.fake.max", 1)
+        .set("agents.fake.queue_timeout", "0s")
         .set("agents.fake.warm", warm)
         .start();
     let (mut editor, mut session) = service.session();
@@ -156,7 +157,7 @@ fn reload_reaches_new_sessions_of_a_shared_process() {
     let (mut editor, old) = service.session();
     service.configure("agents.fake.env.FRESHLY_SET", "1");
     service.reload();
-    service.wait_log("was reloaded");
+    service.wait_log("the configuration was reloaded");
     let new = editor.new_session(&service.work());
     assert!(!variables(&mut editor, &old).contains("FRESHLY_SET"));
     assert!(variables(&mut editor, &new).contains("FRESHLY_SET"));
@@ -170,10 +171,11 @@ fn reload_reaches_sessions_although_a_process_was_starting() {
     let mut service = builder.agent("fake", &script).set("agents.fake.warm", 1).start();
     let mut editor = service.connect(&[]);
     let hello = editor.request("initialize", &json!({ "protocolVersion": 1 }));
-    assert!(poll_until(DEADLINE, || !service.agents_alive().is_empty()));
+    // One of them is asked what it offers; the other one is for the session.
+    assert!(poll_until(DEADLINE, || service.agents_alive().len() >= 2));
     service.configure("agents.fake.env.FRESHLY_SET", "1");
     service.reload();
-    service.wait_log("was reloaded");
+    service.wait_log("the configuration was reloaded");
     fs::write(gate, "").unwrap();
     editor.response(&hello);
     let session = editor.new_session(&service.work());

@@ -142,6 +142,28 @@ fn a_revoked_or_expired_token_ends_its_streams() {
     assert_eq!(listed(&service)[0]["state"], "expired");
 }
 
+/// Whoever takes nothing any more holds up what is said to them, but not the end of
+/// their token.
+#[test]
+fn whoever_reads_nothing_is_not_heard_any_longer_than_others() {
+    let service = service(&json!({})).start();
+    let ann = Person::named(&service, "ann");
+    let mut tunnel = stream(&service, &ann);
+    tunnel.send_frame(r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1}}"#);
+    assert_eq!(tunnel.next_frames()[0]["id"], 0);
+    let new = json!({ "jsonrpc": "2.0", "id": 1, "method": "session/new",
+        "params": { "cwd": service.work(), "mcpServers": [] } });
+    tunnel.send_frame(&new.to_string());
+    let session = tunnel.next_frames()[0]["result"]["sessionId"].clone();
+    let flood = json!({ "do": [{ "update": { "n": 1000, "size": 50_000 } }, { "hang": null }] }).to_string();
+    let prompt = json!({ "jsonrpc": "2.0", "id": 2, "method": "session/prompt",
+        "params": { "sessionId": session, "prompt": [{ "type": "text", "text": flood }] } });
+    tunnel.send_frame(&prompt.to_string());
+    tunnel.next_frames();
+    assert!(service.run(&["token", "revoke", &ann.id]).status.success());
+    service.wait_no_process("fake");
+}
+
 #[test]
 fn tokens_outlive_the_service_and_so_does_their_end() {
     let mut service = service(&json!({})).start();

@@ -28,7 +28,7 @@ fn the_tour_of_the_python_example_sees_what_it_should() {
             "tools": [["pretend", "pending"], ["pretend", "in_progress"], ["pretend", "completed"]],
             "end": "end_turn",
         },
-        "model": "demo-large",
+        "model": "demo/demo-large",
         "offered": ["allow_once", "allow_always", "reject_once", "reject_always"],
         "decision": "allow_once",
         "second answer": "ABORTED",

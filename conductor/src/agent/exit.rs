@@ -1,4 +1,4 @@
-//! How a process ended: a typed cause with the evidence.
+//! How a process ended: a typed cause with the evidence, and the end of what is left of it.
 
 use std::{
     fmt, os::unix::process::ExitStatusExt as _, path::PathBuf, process::ExitStatus, sync::Arc, time::Duration,
@@ -6,9 +6,15 @@ use std::{
 
 use nix::sys::signal::Signal;
 use serde_json::json;
+use tokio::{task::JoinSet, time::timeout};
+use tokio_util::sync::CancellationToken;
 
-use super::{MAX_VIOLATIONS, process};
-use crate::{frame::MAX_FRAME, journal::Class, record::note, recorder::Recorder};
+use super::{
+    DRAIN_GRACE, MAX_VIOLATIONS, Spec,
+    process::{self, Guarded, Reason},
+    strays,
+};
+use crate::{contain::Container, frame::MAX_FRAME, journal::Class, record::note, recorder::Recorder};
 
 /// Why a process ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +29,8 @@ pub enum Cause {
     NotStarted(String),
     /// The directory it was to run in is not there.
     NoDirectory(PathBuf),
+    /// What it is to be given of its user's is not to be had.
+    NoSecrets(String),
     /// It did not finish the handshake in time.
     StartTimeout(Duration),
     /// Its handshake was not one we can work with.
@@ -41,6 +49,10 @@ pub enum Cause {
     CancelIgnored(Duration),
     /// It was stopped by a signal for too long.
     Stopped,
+    /// It took more memory than these bytes.
+    TooMuchMemory(u64),
+    /// It had more processes and threads than these.
+    TooManyProcesses(u64),
     /// We wanted it to; why.
     Asked(&'static str),
 }
@@ -63,7 +75,7 @@ pub struct Exit {
 impl Exit {
     /// Whether it counts against the agent.
     pub fn is_crash(&self) -> bool {
-        !matches!(self.cause, Cause::Asked(_) | Cause::NoDirectory(_))
+        !matches!(self.cause, Cause::Asked(_) | Cause::NoDirectory(_) | Cause::NoSecrets(_))
     }
 
     /// Writes it down as the last words of the process.
@@ -88,6 +100,7 @@ impl Exit {
             Cause::ClosedStdin => "closed its stdin and was ended".into(),
             Cause::NotStarted(why) => format!("could not be started: {why}"),
             Cause::NoDirectory(path) => format!("cannot run in {}: it is not a directory", path.display()),
+            Cause::NoSecrets(why) => format!("was not started: {why}"),
             Cause::StartTimeout(after) => format!("did not answer initialize within {after:?} and was ended"),
             Cause::Handshake(why) => format!("was ended after its handshake: {why}"),
             Cause::LineTooLong => format!("sent a line over {} MiB and was ended", MAX_FRAME >> 20),
@@ -103,6 +116,12 @@ impl Exit {
                 format!("did not end a cancelled turn within {after:?} and was ended")
             }
             Cause::Stopped => "was stopped by a signal for too long and was ended".into(),
+            Cause::TooMuchMemory(limit) => {
+                format!("went over its memory limit of {} MiB and was ended", limit >> 20)
+            }
+            Cause::TooManyProcesses(limit) => {
+                format!("went over its limit of {limit} processes and was ended")
+            }
             Cause::Asked(why) => format!("was ended: {why}"),
         }
     }
@@ -120,4 +139,55 @@ impl fmt::Display for Exit {
         }
         Ok(())
     }
+}
+
+/// Ends what is left of a process and writes its exit record.
+pub(super) async fn finish(
+    spec: &Spec,
+    container: &Container,
+    pid: u32,
+    (cause, status): (Cause, Option<ExitStatus>),
+    guarded: &mut Guarded,
+    closing: &CancellationToken,
+    words: &mut JoinSet<String>,
+) -> Exit {
+    closing.cancel();
+    let status = match status {
+        Some(status) => Some(status),
+        None => {
+            // Only a process that merely was no longer needed is asked nicely.
+            let patient = matches!(cause, Cause::Asked(_) | Cause::Itself);
+            guarded.end(patient).await
+        }
+    };
+    end_strays(pid, status).await;
+    // What it was ended for shows itself as its own end, or as that of its output.
+    let unexplained = matches!(cause, Cause::Itself | Cause::ClosedStdout | Cause::ClosedStdin);
+    let reason = if unexplained { guarded.reason().await } else { None };
+    let limits = &container.terms.limits;
+    let cause = match reason {
+        Some(Reason::Stopped) => Cause::Stopped,
+        Some(Reason::Memory) => Cause::TooMuchMemory(limits.memory.unwrap_or_default()),
+        Some(Reason::Processes) => Cause::TooManyProcesses(limits.processes.unwrap_or_default()),
+        None => cause,
+    };
+    // Nothing holds the pipe any more, so its end is near.
+    let stderr = match timeout(DRAIN_GRACE, words.join_next()).await {
+        Ok(Some(Ok(text))) => text,
+        _ => String::new(),
+    };
+    Exit { agent: spec.agent.clone(), pid, cause, status, stderr }
+}
+
+/// It may have been the guard that was killed: then what the agent had started is ended here,
+/// before anything is waited for that it may hold.
+pub(super) async fn end_strays(pid: u32, status: Option<ExitStatus>) {
+    if status.is_some_and(|status| status.signal() == Some(Signal::SIGKILL as i32)) {
+        strays::end(pid).await;
+    }
+}
+
+/// Takes away what a process has left in its container.
+pub(super) async fn clear(container: Arc<Container>) {
+    tokio::task::spawn_blocking(move || container.clear()).await.ok();
 }

@@ -4,32 +4,41 @@
 use std::{
     collections::BTreeMap,
     ffi::{OsStr, OsString},
-    fs, io,
-    os::{
-        fd::{AsRawFd as _, OwnedFd},
-        unix::fs::DirBuilderExt as _,
-    },
+    fmt,
+    fs::File,
+    io::{self, IoSlice, Write as _},
+    mem::MaybeUninit,
+    os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
     sync::Arc,
     time::Duration,
 };
 
-use command_fds::{CommandFdExt as _, FdMapping};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use tokio::{
-    io::AsyncReadExt as _,
+    io::{AsyncBufReadExt as _, BufReader},
     net::{UnixStream, unix::pipe},
     process::{Child, ChildStderr, ChildStdin, ChildStdout, Command},
+    task::spawn_blocking,
     time::timeout,
 };
 use tracing::warn;
+use uuid::Uuid;
 
-use super::profile::Profile;
-use crate::config::{self, Home};
+use super::{
+    home::{self, Belongings},
+    profile::Profile,
+    pty::{Pty, Size},
+};
+use crate::{
+    config,
+    contain::{Container, Containment, Held, Premises, reach::Needs},
+};
 
 /// After end of file on its stdin, an agent has this long to leave.
 pub const EOF_GRACE: Duration = Duration::from_secs(1);
@@ -43,9 +52,6 @@ pub const KILL_GRACE: Duration = Duration::from_secs(2);
 
 /// How long the guard may take to say whether the agent could be started.
 const GUARD_GRACE: Duration = Duration::from_secs(10);
-
-/// The guard's end of the control socket.
-const CONTROL_FD: i32 = 3;
 
 /// Variables an agent gets from the conductor's own environment. Everything
 /// else, secrets above all, must be named in the configuration.
@@ -81,7 +87,7 @@ const INHERITED: &[&str] = &[
 pub type Environment = BTreeMap<OsString, OsString>;
 
 /// What to start.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Launch {
     /// The program, resolved.
     pub program: PathBuf,
@@ -94,9 +100,27 @@ pub struct Launch {
     pub shared_env: Arc<Environment>,
     /// Where it runs.
     pub cwd: PathBuf,
+    /// What is to hold it.
+    pub containment: Containment,
 }
 
-/// A command to run for an agent.
+// Written by hand because the environment holds secrets: its names are shown, its
+// values never.
+impl fmt::Debug for Launch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { program, args, env, shared_env, cwd, containment } = self;
+        f.debug_struct("Launch")
+            .field("program", program)
+            .field("args", args)
+            .field("env", &env.keys())
+            .field("shared_env", &shared_env.keys())
+            .field("cwd", cwd)
+            .field("containment", containment)
+            .finish()
+    }
+}
+
+/// A command to run for an agent, or for the service.
 #[derive(Debug)]
 pub struct Errand {
     /// The program: a path, or a name to look up on its `PATH`.
@@ -108,53 +132,92 @@ pub struct Errand {
     /// Where it runs: an open directory, because the path to it may be changed
     /// at any moment.
     pub directory: OwnedFd,
+    /// Where its stderr goes.
+    pub errors: Errors,
+    /// What holds it: what holds the agent that asks for it. What the service itself wants
+    /// done is held by nothing.
+    pub container: Option<Arc<Container>>,
+}
+
+/// Where the stderr of a command goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Errors {
+    /// Where its stdout goes.
+    Together,
+    /// Nowhere.
+    Dropped,
 }
 
 impl Launch {
-    /// Makes ready what the configuration asks for: home, files, environment.
+    /// Makes ready what the configuration asks for: home, files, environment, and what is to
+    /// hold it. `roots` is where it works beside `cwd`; `own` is what a process gets that
+    /// runs for one user alone.
     pub fn prepare(
-        name: &str,
+        premises: &Premises,
         agent: &config::Agent,
         program: PathBuf,
         cwd: PathBuf,
-        homes: &Path,
+        roots: &[PathBuf],
+        own: Option<&Belongings>,
     ) -> io::Result<Self> {
-        let own = |name: &&str| std::env::var_os(name).map(|value| (OsString::from(name), value));
-        let mut env: Environment = INHERITED.iter().filter_map(own).collect();
+        let homes = premises.homes();
+        let inherit = |name: &&str| std::env::var_os(name).map(|value| (OsString::from(name), value));
+        let mut env: Environment = INHERITED.iter().filter_map(inherit).collect();
         // Locale variables form an open set.
         env.extend(std::env::vars_os().filter(|(key, _)| key.as_encoded_bytes().starts_with(b"LC_")));
-        if agent.home == Home::Isolated {
-            let home = homes.join(name);
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(&home)?;
-            for (target, source) in &agent.files {
-                let target = home.join(target);
-                if let Some(parent) = target.parent() {
-                    fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
-                }
-                fs::copy(source, &target).map_err(|error| {
-                    let text = format!("cannot copy {} into the agent's home: {error}", source.display());
-                    io::Error::new(error.kind(), text)
-                })?;
-            }
+        let home = home::furnish(agent, &homes, own)?;
+        if let Some(home) = &home {
             env.retain(|key, _| !key.as_encoded_bytes().starts_with(b"XDG_"));
             env.insert("HOME".into(), home.into());
         }
-        let shared_env = Arc::new(env.clone());
+        env.extend(own.into_iter().flat_map(Belongings::git_variables));
+        let shared_env = env.clone();
         for name in &agent.env_from {
             if let Some(value) = std::env::var_os(name) {
                 env.insert(name.into(), value);
             }
         }
         env.extend(agent.env.iter().map(|(key, value)| (key.into(), value.into())));
+        // What somebody has of their own counts more than what all have, but less than
+        // what makes the agent ask.
+        env.extend(own.into_iter().flat_map(Belongings::secret_variables));
         let profile = match agent.profile.as_str() {
             "none" => None,
             "auto" => Profile::by_program(&program),
             name => Profile::by_name(name),
         };
         if let Some(profile) = profile {
-            profile.apply(&homes.join(name), &mut env)?;
+            profile.apply(&home.clone().unwrap_or_else(|| homes.join(&agent.name)), &mut env)?;
         }
-        Ok(Self { program, args: agent.args.clone(), env, shared_env, cwd })
+        let roots: Vec<PathBuf> = std::iter::once(cwd.clone()).chain(roots.iter().cloned()).collect();
+        let variable = |name: &str| env.get(OsStr::new(name)).map(OsString::as_os_str);
+        let needs = Needs {
+            program: &program,
+            args: &agent.args,
+            search: variable("PATH"),
+            home: variable("HOME").map(Path::new),
+            owns_home: home.is_some(),
+            roots: &roots,
+            profile,
+        };
+        let containment = Containment::new(premises, agent, &needs);
+        Ok(Self {
+            program,
+            args: agent.args.clone(),
+            env,
+            shared_env: Arc::new(shared_env),
+            cwd,
+            containment,
+        })
+    }
+
+    /// Makes ready what holds the process of this id.
+    pub async fn container(&self, id: Uuid) -> Result<Container, String> {
+        let containment = self.containment.clone();
+        // Groups and directories are made, for which the kernel may take its time.
+        let made = spawn_blocking(move || containment.container(id)).await;
+        let made = made.unwrap_or_else(|failure| Err(io::Error::other(failure)));
+        made.map_err(|error| format!("what is to hold it cannot be made: {error}"))
     }
 }
 
@@ -163,6 +226,8 @@ impl Launch {
 pub struct Started {
     /// The agent's own process id.
     pub pid: u32,
+    /// What holds it.
+    pub held: Held,
     /// Its pipes.
     pub stdin: ChildStdin,
     /// Its pipes.
@@ -174,19 +239,52 @@ pub struct Started {
 }
 
 /// Starts an agent under a guard and waits until its program runs.
-pub async fn spawn(launch: &Launch) -> Result<Started, String> {
+pub async fn spawn(launch: &Launch, container: &Container) -> Result<Started, String> {
     let mut order = guard_command(&launch.env);
+    order.envs(container.variables());
     order.arg("--cwd").arg(&launch.cwd).arg("--").arg(&launch.program).args(&launch.args);
-    order.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let (mut guard, control) = start_guard(order)?;
-    let (Some(stdin), Some(stdout), Some(stderr)) =
-        (guard.stdin.take(), guard.stdout.take(), guard.stderr.take())
-    else {
+    order.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let no_pipe = |error: io::Error| format!("no pipe for its input: {error}");
+    let (read, write) = io::pipe().map_err(no_pipe)?;
+    let (mut guard, control) = start_guard(order, read.into(), Some(container))?;
+    let (Some(stdout), Some(stderr)) = (guard.stdout.take(), guard.stderr.take()) else {
         return Err("the guard has no pipes".into());
     };
+    let stdin = ChildStdin::from_std(OwnedFd::from(write).into()).map_err(no_pipe)?;
     widen(&stdout);
-    let (pid, guarded) = await_start(guard, control).await?;
-    Ok(Started { pid, stdin, stdout, stderr, guarded })
+    let (pid, held, guarded) = await_start(guard, control).await?;
+    Ok(Started { pid, held, stdin, stdout, stderr, guarded })
+}
+
+/// A started program in a terminal of its own, and its guard.
+#[derive(Debug)]
+pub struct Interactive {
+    /// Its process id.
+    pub pid: u32,
+    /// What holds it.
+    pub held: Held,
+    /// The other side of the terminal.
+    pub pty: Pty,
+    /// The guard.
+    pub guarded: Guarded,
+}
+
+/// Starts an agent's program in a terminal, under a guard.
+pub async fn spawn_in_terminal(
+    launch: &Launch,
+    container: &Container,
+    size: Size,
+) -> Result<Interactive, String> {
+    let no_terminal = |error: io::Error| format!("no terminal can be had: {error}");
+    let (pty, slave) = Pty::open(size).map_err(no_terminal)?;
+    let mut order = guard_command(&launch.env);
+    order.envs(container.variables());
+    order.arg("--terminal").arg("--cwd").arg(&launch.cwd).arg("--").arg(&launch.program).args(&launch.args);
+    let copy = || slave.try_clone().map_err(no_terminal);
+    order.stdout(copy()?).stderr(copy()?);
+    let (guard, control) = start_guard(order, slave.into(), Some(container))?;
+    let (pid, held, guarded) = await_start(guard, control).await?;
+    Ok(Interactive { pid, held, pty, guarded })
 }
 
 /// A started errand: one pipe with all it writes, and its guard.
@@ -202,12 +300,13 @@ pub struct Running {
 
 /// Starts an errand under a guard and waits until its program runs.
 pub async fn run_errand(errand: Errand) -> Result<Running, String> {
-    let Errand { program, args, env, directory } = errand;
+    let Errand { program, args, env, directory, errors, container } = errand;
     // What tells the loader which code to run must not reach the guard, which
     // has to outlive and contain the command.
     let (loader, env): (Environment, Environment) =
         env.into_iter().partition(|(name, _)| is_for_loader(name.as_encoded_bytes()));
     let mut order = guard_command(&env);
+    order.envs(container.iter().flat_map(|container| container.variables()));
     for (name, value) in loader {
         let mut pair = name;
         pair.push("=");
@@ -217,18 +316,23 @@ pub async fn run_errand(errand: Errand) -> Result<Running, String> {
     let no_pipe = |error: io::Error| format!("no pipe for its output: {error}");
     let (read, write) = io::pipe().map_err(no_pipe)?;
     order.arg("--").arg(program).args(args);
-    order.stdin(Stdio::null()).stdout(write.try_clone().map_err(no_pipe)?).stderr(write);
+    match errors {
+        Errors::Together => order.stdout(write.try_clone().map_err(no_pipe)?).stderr(write),
+        Errors::Dropped => order.stdout(write).stderr(Stdio::null()),
+    };
     // The guard begins where it is to start the command. After the fork, the
     // number names the same directory in the child.
     order.current_dir(format!("/proc/self/fd/{}", directory.as_raw_fd()));
-    let (guard, control) = start_guard(order)?;
+    let nothing = File::open("/dev/null").map_err(|error| format!("no input for it: {error}"))?;
+    let (guard, control) = start_guard(order, nothing.into(), container.as_deref())?;
     drop(directory);
-    let (pid, guarded) = await_start(guard, control).await?;
+    let (pid, _, guarded) = await_start(guard, control).await?;
     let output = pipe::Receiver::from_owned_fd(read.into()).map_err(no_pipe)?;
     Ok(Running { pid, output, guarded })
 }
 
-fn is_for_loader(name: &[u8]) -> bool {
+/// Whether a variable decides which code the loader runs.
+pub(super) fn is_for_loader(name: &[u8]) -> bool {
     name.starts_with(b"LD_") || name.starts_with(b"GLIBC_")
 }
 
@@ -236,29 +340,63 @@ fn is_for_loader(name: &[u8]) -> bool {
 #[allow(clippy::disallowed_methods, reason = "what is started here is the guard")]
 fn guard_command(env: &Environment) -> std::process::Command {
     let mut command = std::process::Command::new(own_program());
-    command.arg("guard").args(["--control-fd", &CONTROL_FD.to_string()]).env_clear().envs(env);
+    command.args(["guard", "--control"]).env_clear().envs(env);
     command
 }
 
-fn start_guard(mut order: std::process::Command) -> Result<(Child, UnixStream), String> {
+/// Starts a guard. Its stdin is the control socket, and what its program gets as stdin is
+/// handed over there. Nothing is arranged between fork and exec, so that the standard
+/// library can do without a fork: that would copy the tables of all our memory, which takes
+/// long when there is much, and fails when there is not as much again.
+fn start_guard(
+    mut order: std::process::Command,
+    stdin: OwnedFd,
+    container: Option<&Container>,
+) -> Result<(Child, UnixStream), String> {
+    let terms = container.map(|container| container.terms.clone()).unwrap_or_default();
+    let mut terms = serde_json::to_vec(&terms)
+        .map_err(|error| format!("what is to hold it cannot be told: {error}; use names that are UTF-8"))?;
+    terms.push(b'\n');
     let no_control = |error: io::Error| format!("no control socket: {error}");
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(no_control)?;
     ours.set_nonblocking(true).map_err(no_control)?;
-    order
-        .fd_mappings(vec![FdMapping { parent_fd: theirs.into(), child_fd: CONTROL_FD }])
-        .map_err(|error| format!("cannot hand the guard its control socket: {error}"))?;
+    order.stdin(OwnedFd::from(theirs));
     // The command holds our copies of the guard's pipes; it ends here.
     let guard = Command::from(order).spawn().map_err(|error| format!("cannot start the guard: {error}"))?;
+    hand_over(&ours, &stdin, &terms).map_err(|error| format!("cannot tell the guard its task: {error}"))?;
+    // A copy of ours would hide that the program has closed its own.
+    drop(stdin);
     Ok((guard, UnixStream::from_std(ours).map_err(no_control)?))
 }
 
+/// Sends a descriptor to the guard, with the one byte that it takes, and what the command is
+/// held by.
+fn hand_over(mut control: &std::os::unix::net::UnixStream, stdin: &OwnedFd, terms: &[u8]) -> io::Result<()> {
+    let stdin = [stdin.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut rights = SendAncillaryBuffer::new(&mut space);
+    rights.push(SendAncillaryMessage::ScmRights(&stdin));
+    sendmsg(control, &[IoSlice::new(b"0")], &mut rights, SendFlags::NOSIGNAL)?;
+    // The buffer of a new socket takes far more.
+    control.write_all(terms)
+}
+
 /// Waits for the guard's word on whether the program runs.
-async fn await_start(guard: Child, mut control: UnixStream) -> Result<(u32, Guarded), String> {
-    let word = timeout(GUARD_GRACE, read_word(&mut control)).await.unwrap_or_default();
+async fn await_start(guard: Child, control: UnixStream) -> Result<(u32, Held, Guarded), String> {
+    let mut control = BufReader::new(control);
+    let words = async {
+        let first = read_word(&mut control).await;
+        let Some(held) = first.strip_prefix("held ") else { return Err(first) };
+        let held = serde_json::from_str(held).map_err(|_| first.clone())?;
+        let second = read_word(&mut control).await;
+        let pid = second.strip_prefix("pid ").and_then(|pid| pid.parse().ok());
+        pid.map(|pid| (pid, held)).ok_or(second)
+    };
+    let words = timeout(GUARD_GRACE, words).await.unwrap_or_else(|_| Err(String::new()));
     let mut guarded = Guarded { guard, control: Some(control) };
-    match word.strip_prefix("pid ").and_then(|pid| pid.parse().ok()) {
-        Some(pid) => Ok((pid, guarded)),
-        None => {
+    match words {
+        Ok((pid, held)) => Ok((pid, held, guarded)),
+        Err(word) => {
             guarded.kill().await;
             let cause = word.strip_prefix("error ").unwrap_or("the guard did not start it");
             Err(cause.to_string())
@@ -284,23 +422,29 @@ fn own_program() -> PathBuf {
     std::env::current_exe().unwrap_or_else(|_| "conductor".into())
 }
 
-async fn read_word(control: &mut UnixStream) -> String {
+/// One line of the guard's; empty at the end.
+async fn read_word(control: &mut BufReader<UnixStream>) -> String {
     let mut word = Vec::new();
-    let mut byte = [0];
-    while let Ok(1) = control.read(&mut byte).await {
-        if byte[0] == b'\n' {
-            break;
-        }
-        word.push(byte[0]);
-    }
-    String::from_utf8_lossy(&word).into_owned()
+    control.read_until(b'\n', &mut word).await.ok();
+    String::from_utf8_lossy(&word).trim_end_matches('\n').to_owned()
+}
+
+/// Why a guard has ended its command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// A signal had stopped it for too long.
+    Stopped,
+    /// It had too much memory.
+    Memory,
+    /// It had too many processes.
+    Processes,
 }
 
 /// The guard of a running agent. Dropping it kills everything beneath.
 #[derive(Debug)]
 pub struct Guarded {
     guard: Child,
-    control: Option<UnixStream>,
+    control: Option<BufReader<UnixStream>>,
 }
 
 impl Guarded {
@@ -309,14 +453,14 @@ impl Guarded {
         self.guard.wait().await
     }
 
-    /// Whether the guard ended the agent because a signal had stopped it for
-    /// too long. Valid after [`Self::wait`].
-    pub async fn was_stopped(&mut self) -> bool {
-        match &mut self.control {
-            Some(control) => {
-                timeout(Duration::from_millis(100), read_word(control)).await.is_ok_and(|w| w == "stopped")
-            }
-            None => false,
+    /// Why the guard ended the agent, if it did so by itself. Valid after [`Self::wait`].
+    pub async fn reason(&mut self) -> Option<Reason> {
+        let control = self.control.as_mut()?;
+        match timeout(Duration::from_millis(100), read_word(control)).await.ok()?.as_str() {
+            "stopped" => Some(Reason::Stopped),
+            "limit memory" => Some(Reason::Memory),
+            "limit processes" => Some(Reason::Processes),
+            _ => None,
         }
     }
 

@@ -6,13 +6,9 @@
 //! its own. What each still does unasked is said here, measured with the
 //! versions of the lab.
 
-use std::{
-    fs, io,
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
-    path::Path,
-};
+use std::{io, path::Path};
 
-use super::process::Environment;
+use super::{beneath::put, process::Environment};
 
 /// Stands in a variable's value for the directory that the files are in.
 const DIRECTORY: &str = "{DIRECTORY}";
@@ -32,6 +28,12 @@ pub struct Profile {
     pub needs_home: bool,
     /// What it does without asking all the same, for people.
     pub unasked: &'static str,
+    /// What is its own in a home that it shares with others; directories end in `/`.
+    pub home_paths: &'static [&'static str],
+    /// TCP ports that it needs to reach its models.
+    pub ports: &'static [u16],
+    /// It was seen to work when it reaches nothing else.
+    pub is_tested: bool,
 }
 
 /// Rules to ask win over rules to allow, wherever those stand, also in the repository.
@@ -77,6 +79,9 @@ static PROFILES: &[Profile] = &[
         files: &[(".claude/settings.json", CLAUDE)],
         needs_home: true,
         unasked: "lists of tasks and searches among its own tools",
+        home_paths: &[".claude/", ".claude.json", ".cache/claude-cli-nodejs/"],
+        ports: &[443],
+        is_tested: true,
     },
     Profile {
         name: "codex",
@@ -85,6 +90,9 @@ static PROFILES: &[Profile] = &[
         files: &[],
         needs_home: false,
         unasked: "commands within its own sandbox, which can read every file and change none",
+        home_paths: &[".codex/"],
+        ports: &[443],
+        is_tested: true,
     },
     Profile {
         name: "gemini",
@@ -93,6 +101,9 @@ static PROFILES: &[Profile] = &[
         files: &[("gemini-settings.json", GEMINI)],
         needs_home: false,
         unasked: "reading files of the workspace, and commands that it takes for harmless",
+        home_paths: &[".gemini/"],
+        ports: &[443],
+        is_tested: false,
     },
     Profile {
         name: "goose",
@@ -101,6 +112,9 @@ static PROFILES: &[Profile] = &[
         files: &[],
         needs_home: false,
         unasked: "nothing that was seen",
+        home_paths: &[".config/goose/", ".local/share/goose/", ".local/state/goose/", ".cache/goose/"],
+        ports: &[443],
+        is_tested: true,
     },
     Profile {
         name: "opencode",
@@ -109,6 +123,14 @@ static PROFILES: &[Profile] = &[
         files: &[],
         needs_home: false,
         unasked: "nothing that was seen",
+        home_paths: &[
+            ".config/opencode/",
+            ".local/share/opencode/",
+            ".local/state/opencode/",
+            ".cache/opencode/",
+        ],
+        ports: &[443],
+        is_tested: true,
     },
     Profile {
         name: "qwen",
@@ -117,6 +139,9 @@ static PROFILES: &[Profile] = &[
         files: &[("qwen-settings.json", QWEN)],
         needs_home: false,
         unasked: "searches among its own tools",
+        home_paths: &[".qwen/"],
+        ports: &[443],
+        is_tested: true,
     },
 ];
 
@@ -142,9 +167,8 @@ impl Profile {
     pub fn apply(&self, directory: &Path, env: &mut Environment) -> io::Result<()> {
         for (name, text) in self.files {
             let target = directory.join(name);
-            write(&target, text).map_err(|error| {
-                let said = format!("cannot write {}, which makes the agent ask: {error}", target.display());
-                io::Error::new(error.kind(), said)
+            put(&target, text.as_bytes()).map_err(|error| {
+                io::Error::new(error.kind(), format!("what makes the agent ask is not in place: {error}"))
             })?;
         }
         for (name, value) in self.env {
@@ -162,24 +186,11 @@ impl Profile {
     }
 }
 
-/// Writes a file beside its place and moves it there: the agent may have put a link where it is to
-/// be, and what that leads to is not ours to change.
-fn write(target: &Path, text: &str) -> io::Result<()> {
-    let Some(parent) = target.parent() else { return Err(io::ErrorKind::InvalidInput.into()) };
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
-    // Processes of one agent may start at the same time.
-    let beside = parent.join(format!(".profile-{}", uuid::Uuid::now_v7()));
-    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
-    io::Write::write_all(&mut file, text.as_bytes())
-        .and_then(|()| fs::rename(&beside, target))
-        .inspect_err(|_| drop(fs::remove_file(&beside)))
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-    use std::{ffi::OsString, os::unix::fs::symlink};
+    use std::{ffi::OsString, fs, os::unix::fs::symlink};
 
     use super::*;
 

@@ -17,6 +17,7 @@ use crate::{
     acp::{self, Refusal, code},
     frame::{self, Frame, Kind, Method, Peek, Run},
     journal::Class,
+    metrics::{Branch, Metrics},
     pending::WireId,
     queue,
     record::{Destination, Origin},
@@ -49,6 +50,7 @@ pub(super) struct Routing {
     replies: VecDeque<Bytes>,
     /// What belongs to no session is recorded as the process's own.
     pub(super) recorder: Recorder,
+    metrics: Metrics,
 }
 
 struct Slot {
@@ -70,7 +72,13 @@ enum Way {
 }
 
 impl Routing {
-    pub(super) fn new(process: Arc<Process>, runs: usize, bytes: u32, recorder: Recorder) -> Self {
+    pub(super) fn new(
+        process: Arc<Process>,
+        runs: usize,
+        bytes: u32,
+        recorder: Recorder,
+        metrics: Metrics,
+    ) -> Self {
         Self {
             process,
             runs,
@@ -83,6 +91,7 @@ impl Routing {
             outgoing: VecDeque::new(),
             replies: VecDeque::new(),
             recorder,
+            metrics,
         }
     }
 
@@ -281,6 +290,7 @@ impl Routing {
 
     fn keep(&mut self, frame: &Frame) {
         if self.early.len() >= EARLY_FRAMES || self.early_bytes + frame.bytes().len() > EARLY_BYTES {
+            self.metrics.best_effort(Branch::EarlyDropped);
             self.refuse(frame);
             return;
         }

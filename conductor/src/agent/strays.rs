@@ -16,14 +16,17 @@ use nix::{
 use tokio::time::sleep;
 use tracing::warn;
 
+use crate::metrics::{Branch, Metrics};
+
 /// How often it is looked whether killed orphans are gone, and how long.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const LOOKS: u32 = 50;
 
 /// Makes this process the one that adopts orphans beneath it.
-pub fn adopt() {
+pub fn adopt(metrics: &Metrics) {
     #[cfg(target_os = "linux")]
     if let Err(error) = nix::sys::prctl::set_child_subreaper(true) {
+        metrics.best_effort(Branch::OrphansNotAdopted);
         warn!(%error, "orphans of a killed guard will not be found");
     }
 }

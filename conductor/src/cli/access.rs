@@ -78,8 +78,9 @@ pub struct TokenArgs {
 pub enum TokenAction {
     /// Make a token for a user; it is shown this once
     #[command(
-        after_help = "The token goes to stdout, everything else to stderr. Its user sets it as CONDUCTOR_TOKEN,\n\
-        for `conductor connect` and all other commands. The service keeps a hash of it only."
+        after_help = "The token goes to stdout, everything else to stderr. Its user gives it to `conductor login`, or\n\
+        sets it as CONDUCTOR_TOKEN, for `conductor connect` and all other commands. The service keeps a\n\
+        hash of it only."
     )]
     Create(CreateTokenArgs),
     /// List the tokens, newest first
@@ -116,6 +117,10 @@ pub struct CreateTokenArgs {
 pub enum GivenRole {
     /// Work in sessions, their own and those shared with them
     Developer,
+    /// The same, and answer approvals
+    Approver,
+    /// Read the sessions and the history of everyone, and change nothing
+    Auditor,
     /// Everything
     Admin,
 }

@@ -1,10 +1,11 @@
 //! Flags and help texts of what helps with rules.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::SystemTime};
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 use super::LedgerPlaceArgs;
+use crate::clock;
 
 /// What to do with policies.
 #[derive(Debug, Args)]
@@ -47,6 +48,90 @@ pub enum PolicyAction {
         conductor ledger sql 'SELECT * FROM unmediated ORDER BY at DESC LIMIT 20'"
     )]
     Coverage(CoverageArgs),
+    /// Judge what agents have asked for by a policy file, and show what would come out otherwise
+    #[command(
+        after_help = "Rehearses a policy on history before it is in force. Each request in the ledger is judged with\n\
+        the facts that were found then, so neither the disk nor the agents are needed, and nothing is\n\
+        run. What changes is shown by the candidate's rule and by what it is about, what people had\n\
+        answered beside it; `looser` is what would be asked less or denied less. Compared is what the\n\
+        rules say and, where they ask, who may answer (`ask otherwise`): grants and answers of people\n\
+        change what counted, not that. Rules that a repository or a user adds are those of then. Requests\n\
+        that the record does not hold in full, such as those from before version 0008 of the ledger's\n\
+        schema, are listed as not judgeable.\n\
+        In CI:  conductor policy replay policy.toml --since 30d --allow-stricter\n\
+        Exit codes: 0 nothing changes (with --allow-stricter: nothing gets looser or\n\
+        is asked otherwise), 1 something does, 2 it could not be found out."
+    )]
+    Replay(ReplayArgs),
+    /// Show what people are asked most, how long it waits, and what they answer
+    #[command(
+        after_help = "Counts the questions that the rules left to people. A wait ends with an answer, a cancel or the\n\
+        time-out; `open` has none of them on record. The same by rule and day is in the view\n\
+        `waiting_times`, and the views `asked_by_rule` and `denied_by_rule` have examples."
+    )]
+    Stats(StatsArgs),
+}
+
+/// What to judge again, and by what.
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    /// The policy file to try
+    pub file: PathBuf,
+    /// Only what was asked since: 30m, 2h, 7d, or a date as 2026-01-31
+    #[arg(long, value_name = "WHEN", default_value = "30d", value_parser = clock::parse_since)]
+    pub since: SystemTime,
+    /// Only what was asked before: a time as above
+    #[arg(long, value_name = "WHEN", value_parser = clock::parse_since)]
+    pub until: Option<SystemTime>,
+    /// Only this session: its id, or the beginning of it
+    #[arg(long, value_name = "ID")]
+    pub session: Option<String>,
+    /// Only sessions of this user
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+    /// At most so many requests, those of the latest sessions first
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub limit: Option<u64>,
+    /// Exit with 0 even if something gets stricter
+    #[arg(long)]
+    pub allow_stricter: bool,
+    /// Which ledger.
+    #[command(flatten)]
+    pub place: LedgerPlaceArgs,
+    /// Print JSON, for machines
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What to count.
+#[derive(Debug, Args)]
+pub struct StatsArgs {
+    /// Only what was asked since: 30m, 2h, 7d, or a date as 2026-01-31
+    #[arg(long, value_name = "WHEN", default_value = "30d", value_parser = clock::parse_since)]
+    pub since: SystemTime,
+    /// What to count by
+    #[arg(long, value_enum, default_value_t)]
+    pub by: CountBy,
+    /// Which ledger.
+    #[command(flatten)]
+    pub place: LedgerPlaceArgs,
+    /// Print JSON, for machines
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What questions are counted by.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum CountBy {
+    /// The rule that asks
+    #[default]
+    Rule,
+    /// What would be done: the kind, and the command or name
+    Command,
+    /// Whose session it is
+    User,
+    /// The agent that asks
+    Agent,
 }
 
 /// Where to look.

@@ -1,8 +1,10 @@
 //! `conductor agents`: the agents and their processes as a table or as JSON,
-//! and restarts.
+//! restarts, and logging in.
+
+mod login;
 
 use std::{
-    io::{self, Write as _, stdout},
+    io::stdout,
     process::ExitCode,
     time::{Duration, Instant},
 };
@@ -10,16 +12,18 @@ use std::{
 use serde_json::{Value, json};
 use tonic::{Code, Status};
 
+use self::login::Wanted;
 use super::{
     table::Table,
-    terminal::{Style, clean},
+    terminal::{Style, clean, print, write},
 };
 use crate::{
     cli::{AgentsAction, AgentsArgs, EndpointArgs, Global, ListArgs},
     client::Client,
     frame::escape,
     proto::{
-        Agent, AgentState, ListAgentsRequest, Process, ProcessState, RestartAgentRequest, WatchAgentsRequest,
+        Agent, AgentState, ListAgentsRequest, MissingLayer, Process, ProcessState, RestartAgentRequest,
+        Sandbox, WatchAgentsRequest,
     },
 };
 
@@ -35,19 +39,12 @@ const SHOWN: usize = 300;
 /// Runs the command.
 pub fn run(global: &Global, args: &AgentsArgs) -> ExitCode {
     let list = &args.list;
-    if list.watch && matches!(args.action, Some(AgentsAction::Restart { .. })) {
-        say("--watch goes with listing, not with restarting");
+    if list.watch && !matches!(args.action, None | Some(AgentsAction::Ls(_))) {
+        say("--watch goes with listing, and with nothing else");
         return ExitCode::from(USAGE);
     }
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            say(&format!("cannot start: {error}"));
-            return ExitCode::FAILURE;
-        }
-    };
     // Flags stand before or after the action.
-    let done = runtime.block_on(async {
+    finish(async {
         match &args.action {
             None => show(global, list, list.json, list.watch).await,
             Some(AgentsAction::Ls(ls)) => {
@@ -56,8 +53,37 @@ pub fn run(global: &Global, args: &AgentsArgs) -> ExitCode {
             Some(AgentsAction::Restart { name, force, endpoint, json }) => {
                 restart(global, endpoint, name, *force, *json || list.json).await
             }
+            Some(AgentsAction::Login(args)) => {
+                let (method, user) = (args.method.as_deref(), args.user.as_deref());
+                let wanted = Wanted {
+                    agent: &args.name,
+                    method: method.unwrap_or_default(),
+                    user: user.unwrap_or_default(),
+                };
+                print(&login::run(global, &args.endpoint, wanted).await?)
+            }
         }
-    });
+    })
+}
+
+/// Logs in to an agent, given as `AGENT/METHOD`.
+pub fn log_in(global: &Global, endpoint: &EndpointArgs, way: &str) -> ExitCode {
+    let (agent, method) = way.split_once('/').unwrap_or((way, ""));
+    let wanted = Wanted { agent, method, user: "" };
+    finish(async { print(&login::run(global, endpoint, wanted).await?) })
+}
+
+fn finish(work: impl Future<Output = Result<(), String>>) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            say(&format!("cannot start: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let done = runtime.block_on(work);
+    // A keyboard that is being read would hold it up.
+    runtime.shutdown_background();
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
@@ -100,13 +126,16 @@ async fn watch(client: &Client, json: bool) -> Result<(), String> {
             },
             _ = tick.tick(), if redraws && !first => grow(&mut agents, &mut since),
         }
-        print(&if json {
+        let shown = if json {
             format!("{}\n", all_as_json(&agents))
         } else if redraws {
             screen(&table(&agents, style))
         } else {
             format!("{}{}", if first { "" } else { "\n" }, table(&agents, style))
-        })?;
+        };
+        if !write(shown.as_bytes())? {
+            return Ok(());
+        }
         first = false;
     }
 }
@@ -162,16 +191,9 @@ fn restarted(name: &str, stopped: u32, lifted: bool) -> String {
     format!("{processes}{}\n", if lifted { "; quarantine lifted" } else { "" })
 }
 
-/// Writes to stdout. Whoever reads no more has seen enough.
-fn print(text: &str) -> Result<(), String> {
-    let mut out = stdout().lock();
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    written.map_err(|error: io::Error| format!("cannot write to stdout: {error}"))
-}
-
 fn table(agents: &[Agent], style: Style) -> String {
     let mut table = Table::new(0);
-    table.row(["NAME", "STATE", "PROCESSES", "SESSIONS", "RESTARTS", "VERSION", "LAST EXIT"]);
+    table.row(["NAME", "STATE", "PROCESSES", "SESSIONS", "WAITING", "RESTARTS", "VERSION", "LAST EXIT"]);
     for agent in agents {
         let sessions: u64 = agent.processes.iter().map(|process| u64::from(process.sessions)).sum();
         table.row([
@@ -179,6 +201,7 @@ fn table(agents: &[Agent], style: Style) -> String {
             state(agent).to_string(),
             summary(&agent.processes),
             sessions.to_string(),
+            agent.waiting.to_string(),
             agent.restarts.to_string(),
             or_dash(&agent.version),
             or_dash(&agent.last_exit),
@@ -193,6 +216,9 @@ fn table(agents: &[Agent], style: Style) -> String {
             let reason = format!("    {}", escape(agent.reason.as_bytes(), 4 * SHOWN));
             out.push_str(&format!("{}\n", style.dim(&reason)));
         }
+        if let Some(told) = secrets(agent) {
+            out.push_str(&format!("{}\n", style.dim(&format!("    {told}"))));
+        }
         out.push_str(&processes(agent, style));
     }
     if agents.iter().any(|agent| agent.is_default) {
@@ -201,19 +227,43 @@ fn table(agents: &[Agent], style: Style) -> String {
     out
 }
 
+/// Which secrets of one's own the agent gets, or why it gets none.
+fn secrets(agent: &Agent) -> Option<String> {
+    if !agent.secrets_problem.is_empty() {
+        return Some(format!("your secrets: {}", escape(agent.secrets_problem.as_bytes(), 4 * SHOWN)));
+    }
+    let names: Vec<String> = agent.secrets.iter().map(|name| escape(name.as_bytes(), SHOWN)).collect();
+    (!names.is_empty()).then(|| format!("your secrets: {}", names.join(", ")))
+}
+
+/// What holds a process, in a few words.
+fn sandbox(sandbox: &Sandbox) -> String {
+    if sandbox.mode == "off" {
+        return "off".to_owned();
+    }
+    let mut text = if sandbox.layers.is_empty() { "none".to_owned() } else { sandbox.layers.join("+") };
+    let missing: Vec<&str> = sandbox.missing.iter().map(|missing| missing.layer.as_str()).collect();
+    if !missing.is_empty() {
+        text.push_str(&format!(" (no {})", missing.join(", ")));
+    }
+    escape(text.as_bytes(), SHOWN)
+}
+
 fn processes(agent: &Agent, style: Style) -> String {
     if agent.processes.is_empty() {
         return String::new();
     }
     let mut table = Table::new(4);
-    table.row(["PID", "STATE", "AGE", "SESSIONS", "CWD"]);
+    table.row(["PID", "STATE", "AGE", "SESSIONS", "SANDBOX", "CWD"]);
     for process in &agent.processes {
         table.row([
             if process.pid == 0 { "-".to_string() } else { process.pid.to_string() },
             process_state(process).to_string(),
             age(process.age_ms),
             process.sessions.to_string(),
-            escape(process.cwd.as_bytes(), SHOWN),
+            process.sandbox.as_ref().map_or_else(|| "-".to_owned(), sandbox),
+            // Where others work is not told everybody.
+            if process.cwd.is_empty() { "-".to_owned() } else { escape(process.cwd.as_bytes(), SHOWN) },
         ]);
     }
     let mut lines = table.lines();
@@ -289,6 +339,14 @@ fn as_json(agent: &Agent) -> Value {
             "age_ms": process.age_ms,
             "sessions": process.sessions,
             "cwd": process.cwd,
+            "sandbox": process.sandbox.as_ref().map(|sandbox| {
+                let missing = |missing: &MissingLayer| json!({ "layer": missing.layer, "why": missing.why });
+                json!({
+                    "mode": sandbox.mode,
+                    "layers": sandbox.layers,
+                    "missing": sandbox.missing.iter().map(missing).collect::<Vec<_>>(),
+                })
+            }),
         })
     };
     json!({
@@ -302,8 +360,12 @@ fn as_json(agent: &Agent) -> Value {
         "restarts": agent.restarts,
         "last_exit": agent.last_exit,
         "max": agent.max,
+        "max_per_user": agent.max_per_user,
+        "waiting": agent.waiting,
         "labels": labels,
         "version": agent.version,
+        "secrets": agent.secrets,
+        "secrets_problem": agent.secrets_problem,
     })
 }
 
@@ -324,14 +386,20 @@ mod tests {
 
     #[test]
     fn the_table_shows_agents_and_their_processes() {
+        let sandbox = Sandbox {
+            mode: "preferred".into(),
+            layers: vec!["seccomp".into()],
+            missing: vec![MissingLayer { layer: "cgroup".into(), why: "none can be made".into() }],
+        };
         let demo = Agent {
             name: "demo".into(),
             state: AgentState::Ready.into(),
             is_default: true,
             version: "1.0".into(),
+            waiting: 3,
             processes: vec![
                 process(7, ProcessState::Spare, 65_000),
-                process(123, ProcessState::Leased, 3_600_000),
+                Process { sandbox: Some(sandbox), ..process(123, ProcessState::Leased, 3_600_000) },
             ],
             ..Agent::default()
         };
@@ -343,12 +411,12 @@ mod tests {
             ..Agent::default()
         };
         let expected = "\
-NAME   STATE        PROCESSES          SESSIONS  RESTARTS  VERSION  LAST EXIT
-demo*  ready        1 leased, 1 spare  2         0         1.0      -
-    PID  STATE   AGE   SESSIONS  CWD
-    7    spare   1m5s  1         /p\\u{1b}
-    123  leased  1h0m  1         /p\\u{1b}
-other  unavailable  -                  0         0         -        exit status 1
+NAME   STATE        PROCESSES          SESSIONS  WAITING  RESTARTS  VERSION  LAST EXIT
+demo*  ready        1 leased, 1 spare  2         3        0         1.0      -
+    PID  STATE   AGE   SESSIONS  SANDBOX              CWD
+    7    spare   1m5s  1         -                    /p\\u{1b}
+    123  leased  1h0m  1         seccomp (no cgroup)  /p\\u{1b}
+other  unavailable  -                  0         0        0         -        exit status 1
     not found\\r\\n
 * the default agent
 ";

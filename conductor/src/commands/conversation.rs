@@ -199,10 +199,8 @@ fn explain(error: &Value) -> Failure {
         Some(message) if !message.is_empty() => message.to_string(),
         _ => format!("the agent answered with error {number} and no message"),
     };
-    if number == AUTH_REQUIRED {
-        text.push_str(
-            "\nThe agent wants a login; log in with the agent's own program on the service's host.",
-        );
+    if number == code::AUTH_REQUIRED && !text.contains("conductor agents login") {
+        text.push_str("\nThe agent wants a login; see `conductor agents login --help`.");
     }
     let data = match &error["data"] {
         Value::Null => String::new(),
@@ -214,9 +212,6 @@ fn explain(error: &Value) -> Failure {
     }
     if number == code::METHOD_NOT_FOUND { Failure::NotOffered(text) } else { Failure::Answered(text) }
 }
-
-/// ACP's code for an agent that nobody is logged in to.
-const AUTH_REQUIRED: i64 = -32000;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]

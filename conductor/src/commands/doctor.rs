@@ -1,22 +1,22 @@
 //! `conductor doctor`: is everything there that the service needs, and if not,
 //! what to do about it. Works without a running service.
 
+mod access;
 mod agents;
 mod host;
 mod kernel;
+mod limits;
 mod record;
 mod report;
 
-use std::{
-    io::{Write as _, stdout},
-    process::ExitCode,
-};
+use std::{io::stdout, process::ExitCode};
 
 use self::report::{Check, Verdict};
-use super::terminal::{Style, clean};
+use super::terminal::{Style, clean, print};
 use crate::{
     agent::strays,
     cli::{DoctorArgs, Global},
+    metrics::Metrics,
 };
 
 /// Runs the command.
@@ -31,9 +31,8 @@ pub fn run(global: &Global, args: &DoctorArgs) -> ExitCode {
     } else {
         report::as_text(&checks, Style::of(&stdout()))
     };
-    let mut out = stdout().lock();
-    if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        return fail(&format!("cannot write to stdout: {error}"));
+    if let Err(message) = print(&text) {
+        return fail(&message);
     }
     if report::is_fine(&checks) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -46,17 +45,23 @@ fn fail(message: &str) -> ExitCode {
 
 async fn examine(global: &Global, args: &DoctorArgs) -> Vec<Check> {
     // What an agent leaves behind must not outlive this command.
-    strays::adopt();
+    strays::adopt(&Metrics::default());
     let (loaded, mut checks) = host::config(args.config.as_deref());
+    if let Some(config) = &loaded {
+        checks.extend(access::check(config).await);
+    }
     let (state, found) = host::state(global);
     checks.extend(found);
     if let Some(state) = &state {
         checks.push(host::service(global, &args.endpoint, state).await);
         checks.extend(record::check(global, &args.endpoint, loaded.as_ref(), state.path()).await);
     }
+    if let Some(state) = &state {
+        checks.extend(limits::check(loaded.as_ref(), state.path(), host::holder(state)));
+    }
     match (&loaded, &state) {
         (Some(config), Some(state)) => {
-            checks.extend(agents::check(config, &state.path().join("homes"), args).await);
+            checks.extend(agents::check(config, state.path(), args).await);
         }
         _ => checks.push(Check::new(
             "agents",

@@ -6,14 +6,17 @@ mod output;
 mod status;
 
 use std::{
-    io::{IsTerminal as _, Read as _, Write as _, stdin, stdout},
+    io::{IsTerminal as _, Read as _, stdin, stdout},
     path::Path,
     process::ExitCode,
     time::Duration,
 };
 
 use self::output::{Csv, JsonLines, TableOutput};
-use super::{progress::ProgressLine, terminal::clean};
+use super::{
+    progress::ProgressLine,
+    terminal::{clean, print},
+};
 use crate::{
     cli::{Global, LedgerAction, LedgerArgs},
     config::{Config, GivenUrl},
@@ -161,15 +164,4 @@ async fn import(settings: &Settings, file: &Path) -> Result<(), String> {
         n => format!("; {n} have a number that another frame has, and are in frame_conflicts"),
     };
     print(&format!("{} frames of {from} are new in {to}{conflicts}\n", written.new))
-}
-
-/// Writes to stdout.
-fn print(text: &str) -> Result<(), String> {
-    let mut out = stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(format!("cannot write to stdout: {error}"))
-        }
-        _ => Ok(()),
-    }
 }

@@ -1,17 +1,27 @@
 //! `conductor policy`: checks rules, shows those that ship, explains decisions.
-//! Needs no service.
+//! Needs no service; what goes through history needs the ledger.
+
+mod history;
+mod replay;
+mod stats;
 
 use std::{
     env,
-    io::{self, BufRead, IsTerminal as _, Read as _, Write as _, stdin, stdout},
+    io::{self, BufRead, IsTerminal as _, Read as _, stdin, stdout},
     path::PathBuf,
     process::ExitCode,
     time::Duration,
 };
 
 use serde_json::{Value, json};
+use tokio::runtime::Runtime;
 
-use super::{events::harmless, ledger, table::Table, terminal::Style, terminal::clean};
+use super::{
+    events::harmless,
+    ledger,
+    table::Table,
+    terminal::{Style, clean, print},
+};
 use crate::{
     cli::{
         CheckPolicyArgs, CoverageArgs, ExplainPolicyArgs, Global, PolicyAction, PolicyArgs, ShowPolicyArgs,
@@ -31,6 +41,9 @@ const LONGEST_LINE: usize = 1 << 20;
 const COVERAGE: &str = "SELECT agent, agent_version, calls, decided, calls - decided AS unasked, \
     round(percent) AS percent FROM policy_coverage ORDER BY percent, agent, agent_version";
 
+/// The exit code where 1 says something else.
+const NO_ANSWER: u8 = 2;
+
 /// How long it may take.
 const COVERAGE_TIME: Duration = Duration::from_secs(60);
 
@@ -41,14 +54,25 @@ pub fn run(global: &Global, args: &PolicyArgs) -> ExitCode {
         PolicyAction::Show(args) => show(args),
         PolicyAction::Explain(args) => explain(args),
         PolicyAction::Coverage(args) => coverage(global, args),
+        PolicyAction::Replay(args) => {
+            runtime().and_then(|runtime| runtime.block_on(replay::run(global, args)))
+        }
+        PolicyAction::Stats(args) => runtime().and_then(|runtime| runtime.block_on(stats::run(global, args))),
     };
     match done {
         Ok(code) => code,
         Err(message) => {
             say(&format!("conductor policy: {message}"));
-            ExitCode::FAILURE
+            // There, 1 is an answer.
+            let answers = matches!(args.action, PolicyAction::Replay(_));
+            if answers { ExitCode::from(NO_ANSWER) } else { ExitCode::FAILURE }
         }
     }
+}
+
+fn runtime() -> Result<Runtime, String> {
+    let built = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    built.map_err(|error| format!("cannot start: {error}"))
 }
 
 #[allow(clippy::print_stderr, reason = "this is a program's message to its user")]
@@ -95,9 +119,7 @@ fn check(args: &CheckPolicyArgs) -> Result<ExitCode, String> {
 /// What the ledger knows of it.
 fn coverage(global: &Global, args: &CoverageArgs) -> Result<ExitCode, String> {
     let settings = ledger::settings(global, args.place.database_url.as_ref(), args.place.config.as_deref())?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
-    runtime.block_on(ledger::ask(&settings, COVERAGE, COVERAGE_TIME, args.json, false))?;
+    runtime()?.block_on(ledger::ask(&settings, COVERAGE, COVERAGE_TIME, args.json, false))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -219,17 +241,6 @@ fn next_line(input: &mut impl BufRead) -> io::Result<Option<Result<Vec<u8>, Stri
 /// The answer to what cannot be read: nobody shall take it for a yes.
 fn refused(why: &str) -> Value {
     json!({ "decision": "deny", "error": why })
-}
-
-/// Writes to stdout. Whoever reads no more has seen enough.
-fn print(text: &str) -> Result<(), String> {
-    let mut out = stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(format!("cannot write to stdout: {error}"))
-        }
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

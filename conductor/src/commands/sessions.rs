@@ -11,16 +11,13 @@ mod share;
 mod show;
 mod source;
 
-use std::{
-    io::{self, Write as _, stdout},
-    process::ExitCode,
-};
+use std::{io, process::ExitCode};
 
 use serde_json::json;
 use tonic::Code;
 
 use self::source::Source;
-use super::terminal::clean;
+use super::terminal::{clean, write};
 use crate::{
     cli::{CloseSessionArgs, ExportFormat, Global, SessionsAction, SessionsArgs},
     client::Client,
@@ -114,9 +111,17 @@ async fn close(global: &Global, args: &CloseSessionArgs) -> Result<(), Failure> 
 }
 
 /// Writes to stdout.
+/// The session that is meant: by its id, its beginning, or `last`.
+pub(super) async fn session_id(client: &Client, given: &str) -> Result<uuid::Uuid, String> {
+    Source::Service(client.clone()).resolve(given).await
+}
+
 fn print(text: &str) -> Result<(), Failure> {
-    let mut out = stdout().lock();
-    written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+    match write(text.as_bytes()) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Failure::Enough),
+        Err(message) => Err(Failure::Told(message)),
+    }
 }
 
 fn written(done: io::Result<()>) -> Result<(), Failure> {

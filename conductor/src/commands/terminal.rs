@@ -1,10 +1,10 @@
 //! What the commands know about the terminal they may be started in: whether
-//! it is one, what must not reach it, and how to read a line from it.
+//! it is one, what must not reach it, how to read a line from it and write to it.
 
 use std::{
     borrow::Cow,
     ffi::OsString,
-    io::{self, IsTerminal},
+    io::{self, IsTerminal, Write as _},
     os::fd::AsFd,
 };
 
@@ -82,6 +82,8 @@ pub(super) fn clean(text: &str) -> Cow<'_, str> {
     let harmful = |c: char| {
         (c.is_control() && c != '\n' && c != '\t')
             || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+            // Marks of direction, and characters without width but those that join emoji.
+            || matches!(c, '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2060}' | '\u{feff}')
     };
     if !text.contains(harmful) {
         return text.into();
@@ -136,6 +138,21 @@ fn wait(gone: &io::PipeReader) -> io::Result<()> {
             Err(Errno::EINTR) => {}
             polled => return Ok(polled.map(drop)?),
         }
+    }
+}
+
+/// Writes to stdout. Whoever reads no more has seen enough.
+pub(super) fn print(text: &str) -> Result<(), String> {
+    write(text.as_bytes()).map(drop)
+}
+
+/// The same for whoever has more to write: whether somebody still reads.
+pub(super) fn write(bytes: &[u8]) -> Result<bool, String> {
+    let mut out = io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(format!("cannot write to stdout: {error}")),
     }
 }
 

@@ -65,6 +65,8 @@ async fn create(global: &Global, args: &CreateTokenArgs) -> Result<(), String> {
     let client = Client::connect(global, &args.endpoint).await.map_err(|error| error.message)?;
     let role = match args.role {
         GivenRole::Developer => "developer",
+        GivenRole::Approver => "approver",
+        GivenRole::Auditor => "auditor",
         GivenRole::Admin => "admin",
     };
     let request = CreateTokenRequest {
@@ -84,7 +86,7 @@ async fn create(global: &Global, args: &CreateTokenArgs) -> Result<(), String> {
     print(&format!("{}\n", made.token))?;
     say(&format!(
         "token {} for {}, good until {}. It is not shown again.\n\
-         Its user sets it as CONDUCTOR_TOKEN, and --endpoint or CONDUCTOR_ENDPOINT to {}.\n\
+         Its user gives it to `conductor login --endpoint {}`, or sets it as CONDUCTOR_TOKEN.\n\
          To take it back: conductor token revoke {}",
         info.id,
         info.user,

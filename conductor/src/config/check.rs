@@ -2,6 +2,13 @@
 //! make no sense, paths that lead somewhere unexpected. Also where `~` becomes
 //! the home directory, since only then can a path be judged.
 
+mod access;
+mod containment;
+mod exposed;
+mod limits;
+mod people;
+mod routes;
+
 use std::{
     collections::BTreeMap,
     path::{Component, Path, PathBuf},
@@ -28,8 +35,19 @@ const LONGEST_NAME: usize = 64;
 /// Refuses what makes no sense and expands `~`.
 pub(super) fn check(config: &mut Config, origins: &Origins, home: Option<&Path>) -> Result<(), ConfigError> {
     let checker = Checker { origins, home };
+    checker.exposed(config)?;
+    checker.access(config)?;
     checker.service(config)?;
     checker.journal(config)?;
+    checker.limits(config)?;
+    checker.telemetry(config)?;
+    checker.approvals(config)?;
+    if let Some(file) = &mut config.approvals.notify.ca_file {
+        checker.path(&["approvals", "notify", "ca_file"], file)?;
+    }
+    if let Some(file) = &mut config.telemetry.headers_file {
+        checker.path(&["telemetry", "headers_file"], file)?;
+    }
     checker.paths(&["roots"], &mut config.roots)?;
     if let Some(file) = &mut config.ledger.password_file {
         checker.path(&["ledger", "password_file"], file)?;
@@ -51,6 +69,8 @@ pub(super) fn check(config: &mut Config, origins: &Origins, home: Option<&Path>)
             return Err(origins.refuse(&at("editor"), what, "write it as the editor's machine has it"));
         }
     }
+    checker.secrets(config)?;
+    checker.people(config)?;
     let mut agents = std::mem::take(&mut config.agents);
     for (name, agent) in &mut agents {
         agent.name.clone_from(name);
@@ -58,6 +78,10 @@ pub(super) fn check(config: &mut Config, origins: &Origins, home: Option<&Path>)
     }
     checker.commands(&agents)?;
     config.agents = agents;
+    checker.personal(config)?;
+    for index in 0..config.route.len() {
+        checker.route(config, index)?;
+    }
     checker.default(config)
 }
 
@@ -69,12 +93,14 @@ struct Checker<'a> {
 impl Checker<'_> {
     fn service(&self, config: &Config) -> Result<(), ConfigError> {
         let service = &config.service;
-        check_listen(service.listen).map_err(|refused| {
-            self.origins.refuse(&["service", "listen"], refused.what, ListenRefused::REMEDY)
-        })?;
         self.count(&["service", "max_connections"], service.max_connections, 1)?;
         self.count(&["service", "max_sessions_per_connection"], service.max_sessions_per_connection, 1)?;
         self.count(&["service", "parallel_spawns"], service.parallel_spawns, 1)?;
+        self.count(&["service", "bad_tokens_per_minute"], service.bad_tokens_per_minute as usize, 1)?;
+        if service.memory_high > 100 {
+            let what = "`service.memory_high` is in percent";
+            return Err(self.origins.refuse(&["service", "memory_high"], what, "write at most 100"));
+        }
         self.not_zero(&["service", "stall_timeout"], service.stall_timeout)?;
         self.not_zero(&["service", "editor_timeout"], service.editor_timeout)
     }
@@ -85,6 +111,46 @@ impl Checker<'_> {
         }
         let what = "`journal.cap` has no room for a turn of one agent";
         Err(self.origins.refuse(&["journal", "cap"], what, "write \"64MiB\" or more, or remove the line"))
+    }
+
+    fn telemetry(&self, config: &Config) -> Result<(), ConfigError> {
+        let telemetry = &config.telemetry;
+        let endpoint = &telemetry.otlp_endpoint;
+        let is_url = |url: url::Url| matches!(url.scheme(), "http" | "https") && url.has_host();
+        if !endpoint.is_empty() && !url::Url::parse(endpoint).is_ok_and(is_url) {
+            let what = format!("{} is not where a collector could be", quoted(endpoint));
+            let remedy = "write http://HOST:PORT or https://HOST:PORT; the usual port is 4317";
+            return Err(self.origins.refuse(&["telemetry", "otlp_endpoint"], what, remedy));
+        }
+        if !(0.0..=1.0).contains(&telemetry.sample_ratio) {
+            let what = "`telemetry.sample_ratio` is not between 0 and 1";
+            return Err(self.origins.refuse(
+                &["telemetry", "sample_ratio"],
+                what,
+                "write 1.0 for every trace",
+            ));
+        }
+        self.not_zero(&["telemetry", "metrics_interval"], telemetry.metrics_interval)
+    }
+
+    fn approvals(&self, config: &Config) -> Result<(), ConfigError> {
+        let approvals = &config.approvals;
+        self.not_zero(&["approvals", "limit"], approvals.limit)?;
+        self.count(&["approvals", "per_minute"], approvals.per_minute, 1)?;
+        self.count(&["approvals", "pending"], approvals.pending, 1)?;
+        let webhook = &approvals.notify.webhook;
+        let is_url = |url: url::Url| matches!(url.scheme(), "http" | "https") && url.has_host();
+        if !webhook.is_empty() && !url::Url::parse(webhook).is_ok_and(is_url) {
+            let what = "`approvals.notify.webhook` is no address";
+            let remedy = "write https://HOST/PATH, or remove the line";
+            return Err(self.origins.refuse(&["approvals", "notify", "webhook"], what, remedy));
+        }
+        if approvals.notify.command.first().is_some_and(String::is_empty) {
+            let what = "`approvals.notify.command` names no program";
+            let remedy = "write [\"PROGRAM\", \"ARGUMENT\"], or remove the line";
+            return Err(self.origins.refuse(&["approvals", "notify", "command"], what, remedy));
+        }
+        Ok(())
     }
 
     fn mcp_server(&self, name: &str, server: &McpServer) -> Result<(), ConfigError> {
@@ -144,6 +210,21 @@ impl Checker<'_> {
                 format!("write one of: {}", known.join(", ")),
             ));
         }
+        self.containment(name, agent)?;
+        self.count(&at("max_per_user"), agent.max_per_user, 1)?;
+        for (key, expressions) in
+            [("quota_errors", &agent.quota_errors), ("quota_answers", &agent.quota_answers)]
+        {
+            for (index, expression) in expressions.iter().flatten().enumerate() {
+                if let Err(error) = regex::Regex::new(expression) {
+                    let at = ["agents", name, key, &index.to_string()];
+                    let error = error.to_string();
+                    let why = error.lines().last().unwrap_or_default().trim_start_matches("error: ");
+                    let what = format!("{} is no regular expression: {why}", quoted(expression));
+                    return Err(self.origins.refuse(&at, what, "correct it, or remove it"));
+                }
+            }
+        }
         if let Some(cwd) = &mut agent.cwd {
             self.path(&at("cwd"), cwd)?;
         }
@@ -181,11 +262,11 @@ impl Checker<'_> {
     }
 
     fn files(&self, name: &str, agent: &mut Agent) -> Result<(), ConfigError> {
-        if !agent.files.is_empty() && agent.home != Home::Isolated {
+        if !agent.files.is_empty() && agent.home == Home::Inherit {
             return Err(self.origins.refuse_one_of(
                 &[&["agents", name, "files"], &["agents", name, "home"]],
                 "`files` needs a home of the agent's own to be copied into",
-                "add home = \"isolated\", or remove `files`",
+                "add home = \"isolated\" or home = \"user\", or remove `files`",
             ));
         }
         for (target, source) in &mut agent.files {

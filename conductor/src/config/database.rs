@@ -33,6 +33,11 @@ impl DatabaseUrl {
         PgConnectOptions::from_str(&self.0).ok()
     }
 
+    /// Whether it holds a password.
+    pub fn has_password(&self) -> bool {
+        secrets(&self.0).iter().any(|(from, to)| from < to)
+    }
+
     /// Takes the password out of a text, should it be there.
     pub fn hide(&self, text: &str) -> String {
         let mut hidden = text.to_owned();

@@ -24,8 +24,11 @@ use super::{
 const PREFIX: &str = "CONDUCTOR_";
 
 /// Variables of ours that say something else than a key's value.
-const NOT_KEYS: [&str; 6] = [
+const NOT_KEYS: [&str; 9] = [
     "CONDUCTOR_STATE_DIR",
+    "CONDUCTOR_CA_FILE",
+    "CONDUCTOR_CLIENT_CERT",
+    "CONDUCTOR_CLIENT_KEY",
     "CONDUCTOR_CONFIG",
     "CONDUCTOR_DATABASE_URL",
     "CONDUCTOR_ENDPOINT",

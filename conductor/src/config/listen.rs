@@ -1,10 +1,13 @@
-//! The address to listen on, which for now must not leave this host.
+//! The address to listen on, which leaves this host only with TLS.
 
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Deserializer, de::Error};
 
-use super::error::{quoted, remark};
+use super::{
+    Tls,
+    error::{quoted, remark},
+};
 
 /// Why an address was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -16,20 +19,19 @@ pub struct ListenRefused {
 
 impl ListenRefused {
     /// What to do instead.
-    pub const REMEDY: &str = "listen on a loopback address such as 127.0.0.1:7420 and reach it from elsewhere \
-        through an SSH tunnel (ssh -L 7420:127.0.0.1:7420 HOST)";
+    pub const REMEDY: &str = "name a certificate and its key in [service.tls], or listen on a loopback address \
+        such as 127.0.0.1:7420 and reach it from elsewhere through an SSH tunnel \
+        (ssh -L 7420:127.0.0.1:7420 HOST)";
 }
 
-/// Refuses addresses that other hosts can reach: nothing protects the traffic
-/// or the token on a network yet.
-pub fn check_listen(addr: SocketAddr) -> Result<(), ListenRefused> {
-    if addr.ip().to_canonical().is_loopback() {
+/// Refuses addresses that other hosts can reach unless TLS protects the
+/// traffic and the tokens on the way. Authentication needs no word here: no
+/// call is answered without, wherever it comes from.
+pub fn check_listen(addr: SocketAddr, tls: &Tls) -> Result<(), ListenRefused> {
+    if addr.ip().to_canonical().is_loopback() || tls.pair().is_some() {
         return Ok(());
     }
-    let what = format!(
-        "`{addr}` can be reached from other hosts, and TLS and authentication for remote listening come later"
-    );
-    Err(ListenRefused { what })
+    Err(ListenRefused { what: format!("`{addr}` can be reached from other hosts, and there is no TLS") })
 }
 
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<SocketAddr, D::Error> {
@@ -42,6 +44,20 @@ pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<SocketAd
     })
 }
 
+/// An address that need not be there; empty text is how people unset one.
+pub(super) fn optional<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
+    let text = String::deserialize(from)?;
+    if text.is_empty() {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|_| {
+        D::Error::custom(remark(
+            &format!("{} is not an address to listen on", quoted(&text)),
+            "write IP:PORT, as in \"127.0.0.1:9464\" or \"[::1]:9464\"; port 0 takes a free one",
+        ))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
@@ -49,13 +65,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_loopback_is_accepted() {
+    fn beyond_loopback_only_with_tls() {
+        let (plain, half) = (Tls::default(), Tls { cert: Some("/c".into()), ..Tls::default() });
+        let tls = Tls { key: Some("/k".into()), ..half.clone() };
         for addr in ["127.0.0.1:0", "127.9.9.9:7420", "[::1]:7420", "[::ffff:127.0.0.1]:1"] {
-            assert_eq!(check_listen(addr.parse().unwrap()), Ok(()), "{addr}");
+            assert_eq!(check_listen(addr.parse().unwrap(), &plain), Ok(()), "{addr}");
         }
         for addr in ["0.0.0.0:7420", "[::]:7420", "10.0.0.1:7420", "[::ffff:10.0.0.1]:1"] {
-            let refused = check_listen(addr.parse().unwrap()).unwrap_err().to_string();
-            assert!(refused.contains("TLS") && refused.contains("ssh -L"), "{refused}");
+            let addr = addr.parse().unwrap();
+            for tls in [&plain, &half] {
+                let refused = check_listen(addr, tls).unwrap_err().to_string();
+                assert!(refused.contains("[service.tls]") && refused.contains("ssh -L"), "{refused}");
+            }
+            assert_eq!(check_listen(addr, &tls), Ok(()), "{addr}");
         }
     }
 }

@@ -73,6 +73,11 @@ impl Origins {
         self.written(path, Point::Key).is_some()
     }
 
+    /// Where the file gives the key at `path` the value that counts.
+    pub(super) fn in_file(&self, path: &[&str]) -> Option<Place> {
+        self.written(path, Point::Value).filter(|place| !matches!(place, Place::Variable(_)))
+    }
+
     /// Where the user gave the key at `path` a value.
     fn written(&self, path: &[&str], point: Point) -> Option<Place> {
         // The environment overlays the file, and so is to blame first.

@@ -9,18 +9,20 @@ use super::error::{quoted, remark};
 const LARGEST: u64 = 1 << 50;
 
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    let text = String::deserialize(from)?;
-    let parsed = parse(&text).ok_or_else(|| {
-        D::Error::custom(remark(
-            &format!("{} is not a size", quoted(&text)),
+    read(&String::deserialize(from)?).map_err(D::Error::custom)
+}
+
+/// The size that a text says, or what is wrong with it.
+pub(super) fn read(text: &str) -> Result<u64, String> {
+    let parsed = parse(text).ok_or_else(|| {
+        remark(
+            &format!("{} is not a size", quoted(text)),
             "write a whole number and a unit, as in \"512KiB\", \"64MiB\", \"10GiB\" or \"1TiB\"",
-        ))
+        )
     })?;
     if parsed > LARGEST {
-        return Err(D::Error::custom(remark(
-            &format!("{} is larger than any disk", quoted(&text)),
-            "write at most \"1024TiB\"",
-        )));
+        let what = format!("{} is larger than any disk", quoted(text));
+        return Err(remark(&what, "write at most \"1024TiB\""));
     }
     Ok(parsed)
 }

@@ -31,6 +31,8 @@ const LARGEST: u64 = 1024 * 1024;
 pub(super) struct Source {
     /// Where it was read from; `None` for the compiled-in defaults.
     path: Option<PathBuf>,
+    /// Every user of this machine may read it.
+    pub(super) is_open: bool,
     text: String,
 }
 
@@ -43,7 +45,7 @@ pub(super) enum Point {
 
 impl Source {
     pub(super) fn built_in() -> Self {
-        Self { path: None, text: DEFAULTS.to_owned() }
+        Self { path: None, is_open: false, text: DEFAULTS.to_owned() }
     }
 
     /// Reads a file that somebody asked for by name.
@@ -73,6 +75,11 @@ impl Source {
         Ok(None)
     }
 
+    /// Whether there is something to be read, be it good or not.
+    pub(super) fn is_there(path: &Path) -> bool {
+        !fs::metadata(path).is_err_and(|error| is_missing(&error))
+    }
+
     fn read(path: &Path) -> Result<Option<Self>, ConfigError> {
         let refuse = |what: String, hint: &str| ConfigError {
             place: Place::File(path.to_owned()),
@@ -85,9 +92,7 @@ impl Source {
         // Looked at before it is opened: opening a pipe would wait for ever.
         let metadata = match fs::metadata(path) {
             Ok(metadata) => metadata,
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                return Ok(None);
-            }
+            Err(error) if is_missing(&error) => return Ok(None),
             Err(error) => return Err(unreadable(error)),
         };
         if metadata.is_dir() {
@@ -113,7 +118,8 @@ impl Source {
                 "check that it is the right file; a configuration is small",
             ));
         }
-        Self::from_bytes(path, bytes).map(Some)
+        let source = Self::from_bytes(path, bytes)?;
+        Ok(Some(Self { is_open: mode & 0o004 != 0, ..source }))
     }
 
     fn from_bytes(path: &Path, bytes: Vec<u8>) -> Result<Self, ConfigError> {
@@ -132,7 +138,7 @@ impl Source {
             Some(rest) => rest.to_owned(),
             None => text,
         };
-        Ok(Self { path: Some(path.to_owned()), text })
+        Ok(Self { path: Some(path.to_owned()), is_open: false, text })
     }
 
     pub(super) fn into_path(self) -> Option<PathBuf> {
@@ -228,7 +234,11 @@ impl Source {
 /// the text is not one.
 pub(super) fn lone_value(text: &str) -> Option<Value> {
     let value = DeValue::parse(text).ok()?;
-    Source { path: None, text: text.to_owned() }.value(&value).ok()
+    Source { path: None, is_open: false, text: text.to_owned() }.value(&value).ok()
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 fn span(table: &DeTable<'_>, path: &[&str], point: Point) -> Option<Range<usize>> {
@@ -240,8 +250,11 @@ fn span(table: &DeTable<'_>, path: &[&str], point: Point) -> Option<Range<usize>
         ([], value) if point == Point::Key || value.is_table() => Some(key.span()),
         ([], _) => Some(value.span()),
         (rest, DeValue::Table(table)) => span(table, rest, point),
-        ([index, ..], DeValue::Array(items)) => {
-            index.parse().ok().and_then(|index: usize| items.get(index)).map(Spanned::span)
+        ([index, rest @ ..], DeValue::Array(items)) => {
+            let item = index.parse().ok().and_then(|index: usize| items.get(index))?;
+            // The key of a table among them, or the table if it has none such.
+            let inner = item.get_ref().as_table().and_then(|table| span(table, rest, point));
+            Some(inner.unwrap_or_else(|| item.span()))
         }
         _ => None,
     }
@@ -286,7 +299,7 @@ mod tests {
     use super::*;
 
     fn source(text: &str) -> Source {
-        Source { path: Some("/x.toml".into()), text: text.to_owned() }
+        Source { path: Some("/x.toml".into()), is_open: false, text: text.to_owned() }
     }
 
     fn found(text: &str, path: &[&str], point: Point) -> Option<String> {

@@ -6,6 +6,7 @@ use std::{collections::BTreeSet, fs, os::unix::fs::PermissionsExt as _, slice};
 
 use super::*;
 
+mod access;
 mod damage;
 mod refusals;
 
@@ -31,7 +32,7 @@ impl Fixture {
         let path = self.root.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, text).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         path
     }
 
@@ -120,7 +121,7 @@ fn the_example_shows_every_key_and_the_true_defaults() {
         text.push('\n');
         count += 1;
     }
-    assert_eq!(count, 17);
+    assert_eq!(count, 24);
     let stated = Fixture::new().text(&text).unwrap();
     assert_eq!(format!("{:?}", stated.agents["example"]), format!("{:?}", bare.agents["example"]));
     assert!(shown.contains("EXAMPLE_REGION"));
@@ -239,7 +240,7 @@ fn a_variable_can_complete_what_the_file_began() {
 #[test]
 fn other_variables_of_ours_are_not_keys() {
     let mut fixture = Fixture::new();
-    for name in ["STATE_DIR", "CONFIG", "ENDPOINT", "TOKEN", "LOG"] {
+    for name in ["STATE_DIR", "CONFIG", "ENDPOINT", "TOKEN", "LOG", "CA_FILE", "CLIENT_CERT", "CLIENT_KEY"] {
         fixture = fixture.var(&format!("CONDUCTOR_{name}"), "x");
     }
     fixture.load(None).unwrap();

@@ -10,6 +10,8 @@ use super::Connection;
 use crate::{
     acp::{self, Refusal, SessionEntry, code},
     frame::Frame,
+    grants,
+    identity::Relation,
     router::{Access, Listed},
 };
 
@@ -34,7 +36,8 @@ impl Connection {
             },
         };
         self.record(frame);
-        let Listed { page, has_more } = self.hub.router.list(&self.caller, cwd.as_deref(), after, PAGE);
+        let Listed { page, has_more } =
+            self.hub.router.list(&self.caller, Relation::Seen, cwd.as_deref(), after, PAGE);
         let next = page.last().filter(|_| has_more).map(|(id, ..)| id.simple().to_string());
         let sessions: Vec<SessionEntry> = page
             .into_iter()
@@ -68,6 +71,7 @@ impl Connection {
             if let Some(slot) = slot {
                 self.dismiss(slot);
             }
+            self.take_back_grants(id);
         }
         self.record(frame);
         let (router, id) = (self.hub.router.clone(), frame.copy(frame.peek().id));
@@ -79,5 +83,19 @@ impl Connection {
             let text = "the session is hidden, but that could not be saved; the service's log says why";
             Refusal::new(code::INTERNAL, text).frame(&id)
         });
+    }
+
+    /// What was granted for a session that is no more goes with it.
+    fn take_back_grants(&self, session: Uuid) {
+        // One that is not the caller's is still there.
+        if self.hub.router.row(session).is_some() {
+            return;
+        }
+        for grant in self.hub.grants.session_deleted(session) {
+            let reason = "its session was deleted";
+            if let Err(why) = grants::record_revoked(&self.hub.journal, &grant, &self.caller.user, reason) {
+                tracing::warn!(grant.id = %grant.id, %why, "that a grant has ended is recorded later");
+            }
+        }
     }
 }

@@ -1,33 +1,32 @@
 //! Opening sessions: are the parameters good, may it work there, which
 //! process does it need?
 
-use std::{
-    path::{Component, Path, PathBuf},
-    sync::Arc,
-};
+use std::{path::PathBuf, sync::Arc};
 
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 use uuid::Uuid;
 
-use super::{Connection, ONLY_WATCHED, Seat};
+use super::{Connection, ONLY_WATCHED, Seat, guest};
 use crate::{
-    acp::{self, EditorCapabilities, OpenParams, Refusal, WorkspaceCapabilities, code},
+    acp::{self, EditorCapabilities, OpenParams, Refusal, code},
     agent::Ended,
-    config::{Config, OnDetach, OnStall, SpawnCwd, Workspace},
+    config::{Config, OnDetach},
     frame::{self, Frame, Method},
+    identity::Person,
+    limits,
+    metrics::Decided,
     pending::WireId,
-    pool::Key,
+    pool::{self, Key},
     router::{Access, Found},
+    routes::{self, Decision, Field},
     session::{
-        self, EditorLink, Follower, Hosting, Open, Opening, SeatRole, SessionEvent, SessionHandle, Wish,
+        self, Berth, Choice, EditorLink, Follower, Open, Opening, SeatRole, SessionEvent, SessionHandle,
+        berth::{directory, key, roots_of},
     },
-    workspace::Roots,
+    store::Bound,
 };
-
-/// Directories that a session may have beside its own; each is held open.
-const MOST_DIRECTORIES: usize = 64;
 
 /// Where a session is to be: with which agent, in which directory, after which
 /// process has ended, and whose it is.
@@ -36,18 +35,58 @@ struct Place {
     cwd: PathBuf,
     leaving: Option<Ended>,
     owner: String,
+    choice: Choice,
+    decision: Option<Decision>,
+    bound: Vec<Bound>,
 }
 
 impl Connection {
     pub(super) fn open_new(&mut self, frame: &Frame) {
-        let agent = self.agent(&self.hub.config.borrow());
-        match self.check(frame, &agent) {
-            Ok(cwd) => {
-                let place = Place { agent, cwd, leaving: None, owner: self.caller.user.clone() };
-                self.start(frame, Uuid::now_v7(), Opening::New, place, self.greeting.wish.clone());
+        let config = self.hub.config.borrow().clone();
+        let opened = self.choose(&config, frame).and_then(|(choice, decision)| {
+            let agent: Arc<str> = decision.targets[0].agent.as_str().into();
+            let cwd = self.check(frame, &agent)?;
+            Ok((choice, decision, agent, cwd))
+        });
+        match opened {
+            Ok((choice, decision, agent, cwd)) => {
+                let owner = self.caller.user.clone();
+                let place = Place {
+                    agent,
+                    cwd,
+                    leaving: None,
+                    owner,
+                    choice,
+                    decision: Some(decision),
+                    bound: Vec::new(),
+                };
+                self.start(frame, Uuid::now_v7(), Opening::New, place);
             }
             Err(refusal) => self.refuse(frame, refusal),
         }
+    }
+
+    /// What was chosen for a new session, by this connection and by the request,
+    /// and where that leads.
+    fn choose(&self, config: &Config, frame: &Frame) -> Result<(Choice, Decision), Refusal> {
+        let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        let mut choice = Choice {
+            agent: given(&self.greeting.agent),
+            model: self.greeting.wish.model.clone(),
+            mode: self.greeting.wish.mode.clone(),
+            ..Choice::default()
+        };
+        choice.take_meta(frame)?;
+        let params = frame.decode::<OpenParams<'_>>(frame.peek().params);
+        let cwd = params.map(|params| PathBuf::from(&*params.cwd)).unwrap_or_default();
+        let cwd = cwd.canonicalize().unwrap_or(cwd);
+        let agents = self.hub.pool.status().borrow().clone();
+        let offers = self.hub.catalogue.offers();
+        let busy = |agent: &str| pool::sessions_of(&agents, agent);
+        let asked = choice.asked(&self.caller, &cwd, None);
+        let decision = routes::decide(&asked, &Field { config, offers: &offers, busy: &busy });
+        let decision = decision.map_err(|why| Refusal::new(code::INVALID_PARAMS, why.to_string()))?;
+        Ok((choice, decision))
     }
 
     pub(super) fn reopen(&mut self, frame: &Frame) {
@@ -81,8 +120,16 @@ impl Connection {
                     Method::SessionLoad => Opening::Load(row.agent_session),
                     _ => Opening::Resume(row.agent_session),
                 };
-                let place = Place { agent: row.agent, cwd, leaving, owner: row.owner };
-                self.start(frame, id, opening, place, Wish::default());
+                let place = Place {
+                    agent: row.agent,
+                    cwd,
+                    leaving,
+                    owner: row.owner,
+                    choice: Choice::default(),
+                    decision: None,
+                    bound: row.bound,
+                };
+                self.start(frame, id, opening, place);
             }
             Found::Live(handle, access) => {
                 let params: Value = frame.decode(peek.params).unwrap_or_default();
@@ -104,7 +151,8 @@ impl Connection {
     /// Takes a seat at a session that somebody else has open.
     fn sit(&mut self, frame: &Frame, id: Uuid, handle: &SessionHandle, role: SeatRole, access: Access) {
         let Some(slot) = self.slot() else { return self.refuse(frame, too_many_sessions()) };
-        let Some((seat, seated)) = handle.take_seat(self.caller.clone(), role, Some(frame.clone())) else {
+        let guest = guest(&self.hub, &self.caller, role);
+        let Some((seat, seated)) = handle.take_seat(guest, Some(frame.clone())) else {
             if handle.is_ending() {
                 // Once it has ended, it is opened in the usual way.
                 self.reopening.insert(slot, frame.clone());
@@ -192,6 +240,9 @@ impl Connection {
         if let Some(why) = self.hub.journal.refusing() {
             return Err(Refusal::new(code::NOT_RECORDED, &*why));
         }
+        if let Some(why) = limits::memory::short(self.hub.config.borrow().service.memory_high) {
+            return Err(Refusal::new(code::LIMIT, why));
+        }
         let id = frame.get(peek.id);
         if self.seats.values().any(|seat| seat.opening.as_deref() == Some(id)) {
             let text = format!("a request with the id {} is already in flight", frame::escape(id, 100));
@@ -206,8 +257,8 @@ impl Connection {
         directory("cwd", &params.cwd, roots_of(&config, agent)).map_err(invalid)
     }
 
-    fn start(&mut self, frame: &Frame, id: Uuid, opening: Opening, place: Place, wish: Wish) {
-        let Place { agent, cwd, leaving, owner } = place;
+    fn start(&mut self, frame: &Frame, id: Uuid, opening: Opening, place: Place) {
+        let Place { agent, cwd, leaving, owner, choice, decision, bound } = place;
         let Some(slot) = self.slot() else {
             if !matches!(opening, Opening::New) {
                 self.hub.router.parked(id, None, leaving);
@@ -218,20 +269,20 @@ impl Connection {
         // Who may open somebody else's session may drive it, and no more.
         let access = if owner == self.caller.user { Access::Owner } else { Access::Driver };
         let config = self.hub.config.borrow().clone();
-        let hosting = match hosting(&config, &agent, frame, &cwd) {
-            Ok(hosting) => hosting,
+        let person = Person::owner(&owner, &self.caller);
+        let prepared = Berth::new(&config, &agent, &person, frame, &cwd, able).and_then(|berth| {
+            let rules = self.rules(&config, &agent, &owner, &cwd, &berth.roots);
+            let (asks_first, servers) = self.judge_opening(&config, frame, &rules, &berth.roots)?;
+            let held = self.hub.router.limits().hold(limits::Kind::Sessions, &self.caller);
+            let held = held.map_err(|reached| reached.refusal())?;
+            Ok((berth, rules, asks_first, servers, held))
+        });
+        let (berth, rules, asks_first, servers, held) = match prepared {
+            Ok(prepared) => prepared,
             Err(refusal) => {
-                if !matches!(opening, Opening::New) {
-                    self.hub.router.parked(id, None, leaving);
+                if refusal.code == code::DENIED {
+                    self.hub.metrics.decisions.of(Decided::Deny).one();
                 }
-                return self.refuse(frame, refusal);
-            }
-        };
-        let roots = session_roots(frame, &cwd, roots_of(&config, &agent));
-        let rules = self.rules(&config, &agent, &owner, &cwd, roots);
-        let asks_first = match self.judge_opening(&config, frame, &rules) {
-            Ok(asks_first) => asks_first,
-            Err(refusal) => {
                 if !matches!(opening, Opening::New) {
                     self.hub.router.parked(id, None, leaving);
                 }
@@ -239,24 +290,26 @@ impl Connection {
             }
         };
         let settings = config.agents.get(&*agent);
-        let park_after = settings.map(|agent| agent.park_after).unwrap_or_default();
-        let shares_process = settings.is_some_and(|agent| agent.sessions_per_process > 1);
         let cancels = settings.is_some_and(|agent| agent.on_detach == OnDetach::Cancel);
-        let stall_timeout = settings.map(|agent| agent.turn_stall_timeout).unwrap_or_default();
-        let cancels_stalled = settings.is_some_and(|agent| agent.on_stall == OnStall::Cancel);
-        let key = key(&config, agent, &cwd, able);
         let open = Open {
             id,
             opening,
             request: frame.clone(),
             caller: self.caller.clone(),
             owner,
+            held,
             connection: self.id,
-            key,
+            traceparent: self.greeting.traceparent.clone(),
+            berth,
             cwd,
-            hosting,
             cwd_map: self.cwd_map.clone(),
-            wish,
+            choice,
+            decision,
+            bound,
+            config: self.hub.config.clone(),
+            catalogue: self.hub.catalogue.clone(),
+            approvals: self.hub.approvals.clone(),
+            metrics: self.hub.metrics.clone(),
             close: CancellationToken::new(),
             ending: self.hub.closing.clone(),
             outlives_editor: !cancels && self.greeting.outlived,
@@ -266,12 +319,9 @@ impl Connection {
             // The tether is the first to lose its patience; a session does only
             // if nobody takes its frames at all.
             editor_timeout: 2 * config.service.editor_timeout,
-            park_after,
-            stall_timeout,
-            cancels_stalled,
             handover_bytes: usize::try_from(config.service.handover_bytes).unwrap_or(usize::MAX),
-            shares_process,
             rules,
+            servers,
             asks_first,
             injected: injected(&config),
             leaving,
@@ -304,8 +354,13 @@ impl Connection {
 
     /// The key that the connection's first session is likely to have.
     pub(super) fn likely_key(&self, able: EditorCapabilities) -> Key {
+        let agent = self.agent(&self.hub.config.borrow());
+        self.likely_key_of(agent, able)
+    }
+
+    /// The key that its first session with this agent is likely to have.
+    pub(super) fn likely_key_of(&self, agent: Arc<str>, able: EditorCapabilities) -> Key {
         let config = self.hub.config.borrow().clone();
-        let agent = self.agent(&config);
         let roots = roots_of(&config, &agent);
         let given = self.greeting.cwd.as_ref().map(|cwd| match &self.cwd_map {
             Some(map) => map.host_path(&cwd.to_string_lossy()),
@@ -313,17 +368,9 @@ impl Connection {
         });
         let hint = given.and_then(|cwd| directory("cwd", &cwd, roots).ok());
         let cwd = hint.or_else(|| roots.first().cloned()).unwrap_or_else(|| "/".into());
-        key(&config, agent, &cwd, able)
+        let caller = Person::owner(&self.caller.user, &self.caller);
+        key(&config, agent, &caller, &cwd, able)
     }
-}
-
-/// The directories of a session, resolved; those that cannot be used are none.
-fn session_roots(frame: &Frame, cwd: &Path, roots: &[PathBuf]) -> Vec<PathBuf> {
-    let params = frame.decode::<OpenParams<'_>>(frame.peek().params);
-    let more = params.map(|params| params.additional_directories).unwrap_or_default();
-    let more = strings(&more).unwrap_or_default().into_iter().take(MOST_DIRECTORIES);
-    let more = more.filter_map(|path| directory("additionalDirectories", path, roots).ok());
-    std::iter::once(cwd.to_path_buf()).chain(more).collect()
 }
 
 /// The MCP servers that every session gets.
@@ -334,116 +381,4 @@ fn injected(config: &Config) -> Vec<Value> {
 
 fn too_many_sessions() -> Refusal {
     Refusal::new(code::LIMIT, "this connection has opened too many sessions; connect again")
-}
-
-fn key(config: &Config, agent: Arc<str>, cwd: &Path, able: EditorCapabilities) -> Key {
-    let settings = config.agents.get(&*agent);
-    let roots = roots_of(config, &agent);
-    let cwd = match settings.map(|agent| agent.spawn_cwd) {
-        Some(SpawnCwd::Root) => nearest_root(cwd, roots).unwrap_or_else(|| cwd.to_path_buf()),
-        _ => cwd.to_path_buf(),
-    };
-    let capabilities = match settings.map(|agent| agent.workspace) {
-        Some(Workspace::Editor) => able.workspace(),
-        // The same for all editors, so that they share processes.
-        _ => WorkspaceCapabilities::ALL,
-    };
-    Key { agent, cwd, capabilities }
-}
-
-/// Where an agent may work.
-fn roots_of<'a>(config: &'a Config, agent: &str) -> &'a [PathBuf] {
-    config.agents.get(agent).and_then(|agent| agent.roots.as_ref()).unwrap_or(&config.roots)
-}
-
-/// What this host does for a session of this agent: nothing, or all beneath the
-/// directories that the opening request names.
-fn hosting(config: &Config, agent: &str, frame: &Frame, cwd: &Path) -> Result<Option<Hosting>, Refusal> {
-    let settings = config.agents.get(agent).filter(|agent| agent.workspace == Workspace::Host);
-    let (Some(settings), Some(params)) = (settings, frame.decode::<OpenParams<'_>>(frame.peek().params))
-    else {
-        return Ok(None);
-    };
-    let invalid = |text: String| Refusal::new(code::INVALID_PARAMS, text);
-    let more =
-        strings(&params.additional_directories).filter(|more| more.len() <= MOST_DIRECTORIES).ok_or_else(
-            || invalid(format!("additionalDirectories must be an array of at most {MOST_DIRECTORIES} paths")),
-        )?;
-    let mut directories = vec![(PathBuf::from(&*params.cwd), cwd.to_path_buf())];
-    for given in more {
-        let real = directory("additionalDirectories", given, roots_of(config, agent)).map_err(invalid)?;
-        directories.push((given.into(), real));
-    }
-    let roots = Roots::open(directories).map_err(|why| Refusal::new(code::INTERNAL, why))?;
-    Ok(Some(Hosting {
-        roots: Arc::new(roots),
-        prefer_client_fs: settings.prefer_client_fs,
-        prefer_client_terminal: settings.prefer_client_terminal,
-    }))
-}
-
-/// The texts of an optional array; `None` if it is something else.
-fn strings(value: &Value) -> Option<Vec<&str>> {
-    match value {
-        Value::Null => Some(Vec::new()),
-        Value::Array(items) => items.iter().map(Value::as_str).collect(),
-        _ => None,
-    }
-}
-
-/// A directory of the session, resolved; or why it cannot be that.
-fn directory(what: &str, given: &str, roots: &[PathBuf]) -> Result<PathBuf, String> {
-    let shown = frame::escape(given.as_bytes(), 500);
-    let path = Path::new(given);
-    if !path.is_absolute() || given.contains('\0') {
-        return Err(format!("{what} must be an absolute path, and `{shown}` is not"));
-    }
-    let resolved = path
-        .canonicalize()
-        .map_err(|error| format!("{what} `{shown}` cannot be used on the conductor's host: {error}"))?;
-    if !resolved.is_dir() {
-        return Err(format!("{what} `{shown}` is not a directory on the conductor's host"));
-    }
-    if nearest_root(&resolved, roots).is_none() {
-        let list: Vec<String> = roots.iter().map(|root| root.display().to_string()).collect();
-        return Err(format!(
-            "{what} `{shown}` lies outside the roots that this conductor allows ({}); \
-             add one to `roots` in agents.toml",
-            list.join(", ")
-        ));
-    }
-    Ok(resolved)
-}
-
-/// The innermost root above a resolved path. Roots are compared component by
-/// component: `app` is not above `app-evil`.
-fn nearest_root(path: &Path, roots: &[PathBuf]) -> Option<PathBuf> {
-    let resolved = roots.iter().filter_map(|root| root.canonicalize().ok());
-    let above = resolved.filter(|root| path.starts_with(root));
-    above.max_by_key(|root| root.components().filter(|part| matches!(part, Component::Normal(_))).count())
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests fail by panicking")]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sessions_stay_beneath_the_roots() {
-        let temp = tempfile::tempdir().unwrap();
-        let base = temp.path().canonicalize().unwrap();
-        for dir in ["app/inner", "app-evil"] {
-            std::fs::create_dir_all(base.join(dir)).unwrap();
-        }
-        std::os::unix::fs::symlink(base.join("app-evil"), base.join("app/link")).unwrap();
-        let roots = [base.join("app")];
-        let ok = |path: &str| directory("cwd", base.join(path).to_str().unwrap(), &roots);
-        assert_eq!(ok("app/inner").unwrap(), base.join("app/inner"));
-        assert_eq!(ok("app").unwrap(), base.join("app"));
-        assert!(ok("app-evil").unwrap_err().contains("outside the roots"));
-        assert!(ok("app/link").unwrap_err().contains("outside the roots"));
-        assert!(ok("app/../app-evil").unwrap_err().contains("outside the roots"));
-        assert!(ok("app/missing").unwrap_err().contains("cannot be used"));
-        assert!(directory("cwd", "app", &roots).unwrap_err().contains("absolute"));
-    }
 }

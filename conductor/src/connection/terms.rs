@@ -6,20 +6,22 @@ use std::{
     io::Read as _,
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use serde_json::Value;
 
-use super::Connection;
+use super::{Connection, Hub};
 use crate::{
     acp::{Refusal, code},
     config::Config,
     frame::Frame,
+    identity::{Caller, Role, file_name},
     policy::{
-        Action, Disk, Effect, Ground, ServerFact, Subject, Verdict, has_duplicate_keys, normalise,
-        text::shown,
+        Absent, Action, Disk, Effect, Ground, Narrowing, Policy, ServerFact, Subject, Verdict,
+        has_duplicate_keys, normalise, text::shown,
     },
-    session::{Rules, denied, meta_actions},
+    session::{Guest, Rules, SeatRole, berth::roots_of, denied, meta_actions},
 };
 
 /// Where a repository says what agents must not do in it.
@@ -46,32 +48,21 @@ impl Connection {
         agent: &str,
         owner: &str,
         cwd: &Path,
-        roots: Vec<PathBuf>,
+        roots: &[PathBuf],
     ) -> Rules {
-        let role = if self.caller.is_admin() { "admin" } else { "developer" };
-        let subject = Subject {
-            user: self.caller.user.clone(),
-            teams: self.caller.teams.clone(),
-            role: role.into(),
-            agent: agent.into(),
-            mode: None,
-            model: None,
-            cwd: cwd.to_path_buf(),
-        };
+        let subject = subject(&self.caller, agent, cwd);
         let mut narrowing = Vec::new();
-        for root in &roots {
-            narrowing.extend(read_narrowing(&root.join(REPOSITORY_FILE)));
+        for root in roots {
+            // An agent may have written it, so it cannot be what keeps people from working.
+            narrowing.extend(read_narrowing(&root.join(REPOSITORY_FILE), Effect::Ask));
         }
         // Whoever drives it, the owner's limits hold, too.
         let mut people = vec![owner, &self.caller.user];
         people.dedup();
-        for user in people {
-            if let Some(directory) = &config.policy.users {
-                narrowing.extend(user_file(directory, user));
-            }
-        }
+        narrowing.extend(people.into_iter().filter_map(|user| own_rules(config, user)));
         let ask_timeout = config.policy.ask_timeout;
-        Rules { policy: self.hub.policy.policy.clone(), narrowing, subject, roots, ask_timeout }
+        let (policy, grants) = (self.hub.policy.policy.clone(), self.hub.grants.clone());
+        Rules { policy, narrowing, own: None, subject, grants, ask_timeout }
     }
 
     /// Judges the opening itself: the agent that is chosen, what the request would set
@@ -82,7 +73,8 @@ impl Connection {
         config: &Config,
         frame: &Frame,
         rules: &Rules,
-    ) -> Result<AsksFirst, Refusal> {
+        roots: &[PathBuf],
+    ) -> Result<(AsksFirst, Vec<ServerFact>), Refusal> {
         let unread = || Refusal::new(code::INVALID_PARAMS, "the parameters of this request cannot be read");
         let params: Value = frame.decode(frame.peek().params).ok_or_else(unread)?;
         if has_duplicate_keys(frame.get(frame.peek().params)) {
@@ -91,7 +83,7 @@ impl Connection {
         let mut actions = vec![Action::Agent(rules.subject.agent.clone())];
         actions.extend(meta_actions(frame)?);
         let policy = rules.narrow(&rules.policy.borrow());
-        let disk = Disk { roots: rules.roots.clone(), search: Vec::new() };
+        let disk = Disk::resolved(roots.to_vec(), Vec::new(), Absent::default());
         let ground = Ground { cwd: &rules.subject.cwd, resolver: &disk };
         for action in &actions {
             // Who opens a session is a person, so there is nobody else to ask.
@@ -112,18 +104,19 @@ impl Connection {
         let brought: Vec<_> =
             facts.iter().flat_map(|fact| normalise(&Action::Server(fact.clone()), &ground)).collect();
         if brought.is_empty() {
-            return Ok(None);
+            return Ok((None, facts));
         }
         let verdict = policy.evaluate(&rules.subject, &brought);
         match verdict.decision {
-            Effect::Allow => Ok(None),
+            Effect::Allow => Ok((None, facts)),
             // Over the typed API nobody can be asked before the session is there.
             Effect::Ask if self.greeting.lingers => Err(unknown_servers(&verdict)),
             Effect::Ask => {
                 let unknown = facts.iter().filter(|fact| fact.known.is_none());
                 let list: Vec<String> =
                     unknown.map(|fact| format!("{}: {}", fact.name, fact.shown)).collect();
-                Ok(Some((verdict, list.join("\n"))))
+                let shown = list.join("\n");
+                Ok((Some((verdict, shown)), facts))
             }
             Effect::Deny => Err(unknown_servers(&verdict)),
         }
@@ -133,7 +126,12 @@ impl Connection {
     fn fact(&self, config: &Config, server: &Value) -> ServerFact {
         let known = config.mcp.iter().find(|(_, known)| known.equals(server)).map(|(name, _)| name.clone());
         let text = |key: &str| server[key].as_str().unwrap_or_default();
-        let transport = server["type"].as_str().unwrap_or("stdio");
+        // Whatever else it calls itself: agents start what has a command, or is of no kind
+        // that they know.
+        let transport = match server["type"].as_str() {
+            Some(kind @ ("http" | "sse")) if server.get("command").is_none() => kind,
+            _ => "stdio",
+        };
         let args = server["args"].as_array().map(Vec::as_slice).unwrap_or_default();
         let words = [text("command"), text("url")].into_iter().chain(args.iter().filter_map(Value::as_str));
         let line = words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
@@ -147,6 +145,56 @@ impl Connection {
     }
 }
 
+/// Whether somebody may use an agent at all, wherever that is.
+pub fn may_use(hub: &Hub, caller: &Caller, agent: &str) -> Result<(), Refusal> {
+    let config = hub.config.borrow().clone();
+    let roots = roots_of(&config, agent);
+    let cwd = roots.first().cloned().unwrap_or_else(|| "/".into());
+    // What a repository says is about sessions in it.
+    let own = own_rules(&config, &caller.user);
+    let subject = subject(caller, agent, &cwd);
+    let policy = hub.policy.current().narrowed_by(own.as_slice());
+    let disk = Disk::resolved(roots.to_vec(), Vec::new(), Absent::default());
+    let ground = Ground { cwd: &cwd, resolver: &disk };
+    let verdict = policy.evaluate(&subject, &normalise(&Action::Agent(agent.to_owned()), &ground));
+    match verdict.decision {
+        Effect::Deny => Err(denied(verdict.rule.as_deref(), &verdict.reason)),
+        _ => Ok(()),
+    }
+}
+
+/// The rules in force where somebody works in a directory: narrowed by what the repository
+/// there and the user add.
+pub fn rules_in(hub: &Hub, directory: &Path, user: Option<&str>) -> Arc<Policy> {
+    let config = hub.config.borrow().clone();
+    let own = user.and_then(|user| own_rules(&config, user));
+    let repository = read_narrowing(&directory.join(REPOSITORY_FILE), Effect::Ask);
+    let narrowing: Vec<_> = repository.into_iter().chain(own).collect();
+    hub.policy.current().narrowed_by(&narrowing)
+}
+
+/// Somebody who takes a seat at a session. Whoever drives it brings what narrows the rules
+/// for them, read now; who only watches is not judged.
+pub fn guest(hub: &Hub, caller: &Caller, role: SeatRole) -> Guest {
+    let config = hub.config.borrow().clone();
+    let own = (role == SeatRole::Driver).then(|| own_rules(&config, &caller.user)).flatten();
+    Guest { caller: caller.clone(), role, own }
+}
+
+/// Whom the rules are asked about.
+fn subject(caller: &Caller, agent: &str, cwd: &Path) -> Subject {
+    let role = caller.role().map(Role::name).unwrap_or_default();
+    Subject {
+        user: caller.user.clone(),
+        teams: caller.teams.clone(),
+        role: role.into(),
+        agent: agent.into(),
+        mode: None,
+        model: None,
+        cwd: cwd.to_path_buf(),
+    }
+}
+
 fn unknown_servers(verdict: &Verdict) -> Refusal {
     let mut refusal = denied(verdict.rule.as_deref(), &verdict.reason);
     refusal.message.push_str("; add the MCP server to [mcp.NAME] in agents.toml, or leave it out");
@@ -154,10 +202,11 @@ fn unknown_servers(verdict: &Verdict) -> Refusal {
 }
 
 /// A file that narrows the rules, if it is there. One that cannot be read is passed on as
-/// one that cannot be used, which makes everything at best ask.
-fn read_narrowing(path: &Path) -> Option<(String, String)> {
+/// one that cannot be used.
+fn read_narrowing(path: &Path, otherwise: Effect) -> Option<Narrowing> {
     let origin = path.display().to_string();
-    let unusable = |why: &str| Some((origin.clone(), format!("= {why}")));
+    let found = |text| Some(Narrowing { origin: origin.clone(), text, otherwise });
+    let unusable = |why: &str| found(Err(why.to_owned()));
     // A pipe would be waited for for ever.
     let opened =
         File::options().read(true).custom_flags(nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY).open(path);
@@ -171,17 +220,26 @@ fn read_narrowing(path: &Path) -> Option<(String, String)> {
     }
     let mut content = String::new();
     match file.take(LARGEST + 1).read_to_string(&mut content) {
-        Ok(_) if content.len() as u64 <= LARGEST => Some((origin, content)),
+        Ok(_) if content.len() as u64 <= LARGEST => found(Ok(content)),
         Ok(_) => unusable("too large"),
         Err(error) => unusable(&error.to_string()),
     }
 }
 
-/// The file of one user. Names are theirs, so only those that cannot lead elsewhere
-/// have one.
-fn user_file(directory: &Path, user: &str) -> Option<(String, String)> {
-    if user.is_empty() || user.starts_with('.') || user.contains(['/', '\0']) {
-        return None;
+/// What somebody's own file adds to the rules, if users have one.
+fn own_rules(config: &Config, user: &str) -> Option<Narrowing> {
+    config.policy.users.as_ref().and_then(|directory| user_file(directory, user))
+}
+
+/// The file of one user. Whom it narrows could allow themselves what they are asked about,
+/// so one that cannot be used denies everything; and so does a directory that is not there,
+/// since nobody knows then what would be in it.
+fn user_file(directory: &Path, user: &str) -> Option<Narrowing> {
+    let path = directory.join(format!("{}.toml", file_name(user)));
+    let found = read_narrowing(&path, Effect::Deny);
+    if found.is_some() || directory.is_dir() {
+        return found;
     }
-    read_narrowing(&directory.join(format!("{user}.toml")))
+    let origin = directory.display().to_string();
+    Some(Narrowing { origin, text: Err("there is no such directory".to_owned()), otherwise: Effect::Deny })
 }

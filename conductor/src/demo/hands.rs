@@ -94,7 +94,9 @@ pub(super) async fn run(turn: &mut Turn, rest: &str) -> Flow {
     if !turn.offers.terminal {
         return missing(turn, "terminal", "nothing was run").await;
     }
-    let more = json!({ "rawInput": { "command": command, "args": args, "cwd": turn.cwd } });
+    // All words in one list, which nobody has to guess how to join.
+    let words: Vec<_> = std::iter::once(&command).chain(&args).collect();
+    let more = json!({ "rawInput": { "command": words, "cwd": turn.cwd } });
     let title = format!("Run {}", rest.trim().escape_debug());
     let call = turn.open_tool(&title, "execute", more.clone()).await?;
     if !may(turn, &call, &title, "execute", more).await? {

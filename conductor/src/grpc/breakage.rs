@@ -8,13 +8,20 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use bytes::Bytes;
 use http::Request;
 use http_body::{Frame, SizeHint};
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 use tonic::{Status, body::Body};
+
+use crate::identity::lease::Lease;
+
+/// How long an answer may take to say that its lease is over.
+const TELLING: Duration = Duration::from_secs(5);
 
 /// Whether the body of this request broke off. Found in the request's
 /// extensions.
@@ -22,13 +29,26 @@ use tonic::{Status, body::Body};
 pub(super) struct Breakage(Arc<AtomicBool>);
 
 impl Breakage {
-    /// Watches the body of a request, which also breaks when it is `cut`.
-    pub(super) fn watch(request: Request<Body>, cut: Option<CancellationToken>) -> Request<Body> {
+    /// Watches the body of a request, which also breaks when its lease is over: once the
+    /// answer has said so, or after a moment. Whoever leaves the answer unread keeps it
+    /// from noticing.
+    pub(super) fn watch(request: Request<Body>, lease: Option<(Lease, CancellationToken)>) -> Request<Body> {
         let breakage = Self::default();
         let (mut parts, body) = request.into_parts();
         parts.extensions.insert(breakage.clone());
-        let cut = cut.map(|cut| Box::pin(cut.cancelled_owned()));
-        Request::from_parts(parts, Body::new(Watched { body, breakage, cut }))
+        let over = lease.map(|(lease, told)| -> Over {
+            Box::pin(async move {
+                let is_late = async {
+                    lease.over().await;
+                    sleep(TELLING).await;
+                };
+                tokio::select! {
+                    () = told.cancelled() => {}
+                    () = is_late => {}
+                }
+            })
+        });
+        Request::from_parts(parts, Body::new(Watched { body, breakage, over }))
     }
 
     pub(super) fn has_happened(&self) -> bool {
@@ -36,10 +56,12 @@ impl Breakage {
     }
 }
 
+type Over = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 struct Watched {
     body: Body,
     breakage: Breakage,
-    cut: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    over: Option<Over>,
 }
 
 impl http_body::Body for Watched {
@@ -50,9 +72,10 @@ impl http_body::Body for Watched {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        if let Some(cut) = &mut self.cut
-            && cut.as_mut().poll(cx).is_ready()
+        if let Some(over) = &mut self.over
+            && over.as_mut().poll(cx).is_ready()
         {
+            self.over = Some(Box::pin(std::future::ready(())));
             self.breakage.0.store(true, Ordering::Release);
             return Poll::Ready(None);
         }

@@ -23,8 +23,8 @@ macro_rules! same_fields {
 
 same_fields! {
     Session {
-        session_id, user_name, team, agent, model, mode, title, cwd, repository, opened_us, reopened_us,
-        updated_us, ended_us, end_reason, is_open, turns, tool_calls, frames, first_prompt,
+        session_id, user_name, team, agent, model, mode, title, cwd, repository, sandbox, opened_us,
+        reopened_us, updated_us, ended_us, end_reason, is_open, turns, tool_calls, frames, first_prompt,
     }
     Turn {
         turn, agent, model, mode, prompt, began_us, ended_us, ended_seq, duration_us, stop_reason, error,

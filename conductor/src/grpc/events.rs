@@ -50,6 +50,8 @@ pub(super) struct Events {
     /// The answer of an editor that comes next does not count.
     is_declined: bool,
     binding: Option<String>,
+    /// Options are shown in our form, not in the agent's.
+    picks: bool,
     turn: Option<Turn>,
     waiting: Waiting<What>,
     calls: Calls,
@@ -157,6 +159,13 @@ impl Events {
         let (Ok(peek), Ok(text)) = (frame::peek(&frame.raw), std::str::from_utf8(&frame.raw)) else {
             return vec![(self.turn_seq(), other(origin, None, None))];
         };
+        // An agent that the session has left may still speak; nobody is told.
+        if (origin, to) == (Origin::Agent, Destination::Record) {
+            if matches!(peek.kind, FrameKind::Result | FrameKind::Error) {
+                self.waiting.answer(&view, part(text, peek.id));
+            }
+            return Vec::new();
+        }
         let is_note = (origin, to) == (Origin::Conductor, Destination::Record);
         let is_said = origin == Origin::Editor || (origin, to) == (Origin::Conductor, Destination::Agent);
         let by = if is_said { self.by.take() } else { None };
@@ -205,6 +214,11 @@ impl Events {
                 if step.view.origin == Origin::Agent && self.replay.swallows(&kind) {
                     return;
                 }
+                // Options are told in our form, right behind.
+                let is_option = matches!(&*kind, "config_option_update" | "current_mode_update");
+                if step.view.origin == Origin::Agent && self.picks && is_option {
+                    return;
+                }
                 let update = dig(step.params(), &["update"]).unwrap_or_default();
                 match self.update(step.view.seq, &kind, update) {
                     Some(told) => self.tell(step, told),
@@ -242,6 +256,10 @@ impl Events {
     fn request(&mut self, step: &mut Step<'_>) {
         self.replay.request(&step.view, step.peek, step.id());
         let what = match (step.peek.method, step.view.to) {
+            // Another agent takes the turn over.
+            (Method::SessionPrompt, Destination::Agent) if step.view.origin == Origin::Conductor => {
+                What::Prompt(self.turn_seq())
+            }
             (Method::SessionPrompt, Destination::Agent) => self.prompt(step),
             (Method::SessionNew | Method::SessionLoad | Method::SessionResume, Destination::Agent) => {
                 What::Options
@@ -335,6 +353,7 @@ impl Events {
                 self.tell(step, Kind::PermissionResolved(resolved));
             }
             // What we pass on of it says nothing new.
+            What::Options | What::Mode(_) if self.picks => {}
             What::Options if !is_error && step.view.origin == Origin::Agent => {
                 let [given, options] = pick(outcome, ["modes", "configOptions"]).map(some);
                 if options.is_some() {
@@ -406,6 +425,7 @@ impl Events {
             }
             note::SESSION_BOUND => {
                 let [binding, how, process_id] = pick(params, ["binding", "how", "process"]).map(string);
+                self.picks = pick(params, ["picker"])[0] == Some("true");
                 if self.binding.as_ref() != Some(&binding) {
                     self.forget_agent(step);
                     self.binding = Some(binding);

@@ -6,9 +6,9 @@ use futures_util::{Stream, StreamExt as _, stream};
 use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
+use super::rights::{Admitted, nothing};
 use crate::{
     connection::Hub,
-    identity::Caller,
     ledger::{
         LedgerError,
         history::{FileFilter, FilePlace, Filter, Frame},
@@ -18,7 +18,7 @@ use crate::{
         ListFileAccessesRequest, ListFileAccessesResponse, ListSessionsRequest, ListSessionsResponse,
         ReadFramesRequest, ReadFramesResponse, get_session_response::Entry, history_server::History,
     },
-    router::Access,
+    router::{Access, NotAdmitted},
 };
 
 pub(super) type Messages<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -33,20 +33,45 @@ impl HistoryService {
         Self { hub }
     }
 
+    /// What is told of a session, which ends when it is not shared with the reader any
+    /// more; in that case like that of one that is not there.
+    fn while_shared<T: Send + 'static>(
+        &self,
+        messages: impl Stream<Item = Result<T, Status>> + Send + 'static,
+        shared: Option<Access>,
+        id: Uuid,
+        who: Admitted,
+    ) -> Messages<T> {
+        let messages = match shared {
+            Some(_) => {
+                let router = self.hub.router.clone();
+                let lost = router.lost(id, &who.caller, Access::Observer);
+                let refused = move |()| router.access(id, &who.caller).is_none().then(|| Err(nothing(id)));
+                let last = stream::once(async {}).filter_map(move |end| std::future::ready(refused(end)));
+                messages.take_until(lost).chain(last).boxed()
+            }
+            None => messages.boxed(),
+        };
+        let closing = self.hub.closing.clone();
+        Box::pin(messages.take_until(closing.cancelled_owned()))
+    }
+
     /// Whether the caller may know of a session. What is open, and what is
     /// shared, the caller sees even before the ledger knows of it. Gives what
     /// they only see as long as it is shared with them.
-    async fn check(&self, id: Uuid, caller: &Caller) -> Result<Option<Access>, Status> {
-        if caller.is_admin() {
+    async fn check(&self, id: Uuid, who: &Admitted) -> Result<Option<Access>, Status> {
+        if who.sees_all() {
             return Ok(None);
         }
-        if let Some(access) = self.hub.router.access(id, caller) {
-            return Ok(Some(access).filter(|access| *access < Access::Owner));
+        match self.hub.router.admit(id, &who.caller, who.relation) {
+            Ok(access) => return Ok(Some(access).filter(|access| *access < Access::Owner)),
+            Err(NotAdmitted::Nothing) => {}
+            Err(why) => return Err(who.refusal(id, why)),
         }
         let session = self.hub.history.session(id).await.map_err(|error| unavailable(&error))?;
         match session {
-            Some(session) if session.user_name.as_deref() == Some(&caller.user) => Ok(None),
-            _ => Err(nothing(id)),
+            Some(session) if session.user_name.as_deref() == Some(&who.caller.user) => Ok(None),
+            _ => Err(who.refusal(id, NotAdmitted::Nothing)),
         }
     }
 }
@@ -58,9 +83,8 @@ impl History for HistoryService {
 
     async fn get_record_status(
         &self,
-        request: Request<GetRecordStatusRequest>,
+        _: Request<GetRecordStatusRequest>,
     ) -> Result<Response<GetRecordStatusResponse>, Status> {
-        caller(&request)?;
         let journal = self.hub.journal.status();
         let ledger = self.hub.ledger.status();
         Ok(Response::new(GetRecordStatusResponse {
@@ -82,12 +106,12 @@ impl History for HistoryService {
         &self,
         request: Request<ListSessionsRequest>,
     ) -> Result<Response<ListSessionsResponse>, Status> {
-        let caller = caller(&request)?;
+        let who = Admitted::of(&request)?;
         let request = request.into_inner();
         let after = some(request.page_token).map(|token| id("page_token", &token)).transpose()?;
         let filter = Filter {
-            shared: self.hub.router.shared_with(&caller),
-            seen_by: sight(caller),
+            shared: self.hub.router.shared_with(&who.caller),
+            seen_by: sight(who),
             user: some(request.user),
             agent: some(request.agent),
             model: some(request.model),
@@ -110,9 +134,9 @@ impl History for HistoryService {
         &self,
         request: Request<GetSessionRequest>,
     ) -> Result<Response<Self::GetSessionStream>, Status> {
-        let caller = caller(&request)?;
+        let who = Admitted::of(&request)?;
         let id = id("session_id", &request.into_inner().session_id)?;
-        self.check(id, &caller).await?;
+        let shared = self.check(id, &who).await?;
         self.hub.ledger.settle().await;
         let session = self.hub.history.session(id).await.map_err(|error| unavailable(&error))?;
         let session = session.ok_or_else(|| nothing(id))?;
@@ -127,17 +151,17 @@ impl History for HistoryService {
         });
         let all = stream::iter([Ok(Entry::Session(session.into()))]).chain(rest);
         let messages = all.map(|entry| entry.map(|entry| GetSessionResponse { entry: Some(entry) }));
-        Ok(Response::new(Box::pin(messages)))
+        Ok(Response::new(self.while_shared(messages, shared, id, who)))
     }
 
     async fn read_frames(
         &self,
         request: Request<ReadFramesRequest>,
     ) -> Result<Response<Self::ReadFramesStream>, Status> {
-        let caller = caller(&request)?;
+        let who = Admitted::of(&request)?;
         let ReadFramesRequest { stream_id, from_seq, limit, follow } = request.into_inner();
         let id = id("stream_id", &stream_id)?;
-        let shared = self.check(id, &caller).await?;
+        let shared = self.check(id, &who).await?;
         if !self.hub.history.has_stream(id).await.map_err(|error| unavailable(&error))? {
             return Err(nothing(id));
         }
@@ -147,30 +171,18 @@ impl History for HistoryService {
             let frames = reading.next().await.map_err(|error| unavailable(&error))?;
             Ok((!frames.is_empty()).then(|| (message(frames), reading)))
         });
-        // Who follows a session does so no longer than it is shared with them.
-        let messages = match shared {
-            Some(_) => {
-                let router = self.hub.router.clone();
-                let lost = router.lost(id, &caller, Access::Observer);
-                let refused = move |()| router.access(id, &caller).is_none().then(|| Err(nothing(id)));
-                let last = stream::once(async {}).filter_map(move |end| std::future::ready(refused(end)));
-                messages.take_until(lost).chain(last).boxed()
-            }
-            None => messages.boxed(),
-        };
-        let closing = self.hub.closing.clone();
-        Ok(Response::new(Box::pin(messages.take_until(closing.cancelled_owned()))))
+        Ok(Response::new(self.while_shared(messages, shared, id, who)))
     }
 
     async fn list_file_accesses(
         &self,
         request: Request<ListFileAccessesRequest>,
     ) -> Result<Response<ListFileAccessesResponse>, Status> {
-        let caller = caller(&request)?;
+        let who = Admitted::of(&request)?;
         let request = request.into_inner();
         let filter = FileFilter {
-            shared: self.hub.router.shared_with(&caller),
-            seen_by: sight(caller),
+            shared: self.hub.router.shared_with(&who.caller),
+            seen_by: sight(who),
             path: some(request.path),
             user: some(request.user),
             agent: some(request.agent),
@@ -197,14 +209,9 @@ fn message(frames: Vec<Frame>) -> ReadFramesResponse {
     ReadFramesResponse { frames: frames.into_iter().map(Into::into).collect() }
 }
 
-/// Who calls.
-pub(super) fn caller<T>(request: &Request<T>) -> Result<Caller, Status> {
-    request.extensions().get::<Caller>().cloned().ok_or_else(|| Status::internal("a call without a caller"))
-}
-
 /// Whose sessions a caller may see: their own, or all.
-fn sight(caller: Caller) -> Option<String> {
-    (!caller.is_admin()).then_some(caller.user)
+fn sight(who: Admitted) -> Option<String> {
+    (!who.sees_all()).then_some(who.caller.user)
 }
 
 fn some(text: String) -> Option<String> {
@@ -234,11 +241,6 @@ fn place(token: &str) -> Result<FilePlace, Status> {
         _ => None,
     };
     place.ok_or_else(|| Status::invalid_argument("page_token: it is not one that was given out"))
-}
-
-/// What is not there, and what is not the caller's.
-pub(super) fn nothing(id: Uuid) -> Status {
-    Status::not_found(format!("there is no session {id}"))
 }
 
 pub(super) fn unavailable(error: &LedgerError) -> Status {

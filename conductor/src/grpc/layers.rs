@@ -1,11 +1,15 @@
 //! What happens to every call before its service sees it, as tower layers.
 
-use std::task::{Context, Poll};
+use std::{
+    sync::Arc,
+    task::{Context, Poll},
+};
 
 use futures_util::future::Either;
 use http::{Request, Response, header::AUTHORIZATION};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tonic::{Status, body::Body};
+use tonic::{Status, body::Body, metadata::MetadataMap};
 use tower::{Layer, Service};
 use tracing::{Instrument as _, instrument::Instrumented};
 
@@ -13,21 +17,68 @@ use super::{
     breakage::Breakage,
     incoming::Admission,
     lease::{self, Leased},
+    strangers::{Strangers, Turned},
 };
-use crate::identity::tokens::{Known, Tokens};
+use crate::{
+    config::Config,
+    grants::Book,
+    identity::door::{Door, Known, ProofKind},
+    metrics::{Metrics, Refused as Failure},
+    telemetry::trace::{Parent, TRACEPARENT},
+};
 
 /// Calls that need no token: orchestrators probe health and have none.
 const OPEN: &str = "/grpc.health.v1.Health/";
 
-/// Requires a token and puts the caller that it stands for beside the call.
+/// Whether a call needs no token.
+pub(super) fn is_open<T>(request: &Request<T>) -> bool {
+    request.uri().path().starts_with(OPEN)
+}
+
+/// Requires a token or a certificate and puts the caller that it stands for
+/// beside the call, with how that was proven.
 #[derive(Debug, Clone)]
 pub(super) struct Authenticated {
-    tokens: Tokens,
+    door: Door,
+    grants: Book,
+    config: watch::Receiver<Arc<Config>>,
+    strangers: Strangers,
+    metrics: Metrics,
 }
 
 impl Authenticated {
-    pub(super) fn new(tokens: Tokens) -> Self {
-        Self { tokens }
+    pub(super) fn new(
+        door: Door,
+        grants: Book,
+        config: watch::Receiver<Arc<Config>>,
+        metrics: Metrics,
+    ) -> Self {
+        Self { door, grants, config, strangers: Strangers::default(), metrics }
+    }
+
+    /// What somebody is told who may not come in.
+    fn refusal(&self, request: &Request<Body>, reason: &'static str) -> Status {
+        self.metrics.auth_failures.of(Failure::from_reason(reason)).one();
+        let address = Admission::address(request.extensions());
+        let per_minute = self.config.borrow().service.bad_tokens_per_minute;
+        match self.strangers.turn(address, per_minute) {
+            Turned::Answered => {
+                // Which of them it was is nobody's business but the log's.
+                tracing::debug!(reason, path = request.uri().path(), "call refused: nobody who may come in");
+                return Status::unauthenticated(
+                    "a valid token or certificate is required: log in with `conductor login`, or set \
+                     CONDUCTOR_TOKEN to a token made with `conductor token create`; on the service's own \
+                     host, --state-dir names the directory with the file `token`",
+                );
+            }
+            Turned::AwayNow => {
+                tracing::warn!(%address, per_minute, "too many calls without a valid token; they are turned away");
+            }
+            Turned::Away => {}
+        }
+        Status::resource_exhausted(
+            "too many calls without a valid token come from this address; try again later",
+        )
     }
 }
 
@@ -62,33 +113,37 @@ where
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        if request.uri().path().starts_with(OPEN) {
+        if is_open(&request) {
             return Either::Left(self.inner.call(request));
         }
-        let presented = request.headers().get(AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
-        let known = presented.ok_or("missing").and_then(|token| self.with.tokens.find(token));
-        let Known { caller, lease } = match known {
+        // A header that is no token counts as a bad one, not as none: what is
+        // presented beside a certificate decides.
+        let presented =
+            request.headers().get(AUTHORIZATION).map(|value| bearer(value.as_bytes()).unwrap_or_default());
+        let certificate = request.extensions().get::<Admission>().and_then(Admission::certificate);
+        let Known { caller, proof, lease } = match self.with.door.find(presented, certificate) {
             Ok(known) => known,
             Err(reason) => {
-                // Which of them it was is nobody's business but the log's.
-                tracing::debug!(reason, path = request.uri().path(), "call refused: no valid token");
-                let text = "a valid token is required: one made with `conductor token create`, or the one in the \
-                            file `token` of the service's state directory (set CONDUCTOR_TOKEN, or --state-dir \
-                            on the same host)";
-                let refused = Status::unauthenticated(text).into_http();
+                let refused = self.with.refusal(&request, reason).into_http();
                 return Either::Right(Either::Right(std::future::ready(Ok(refused))));
             }
         };
+        // Which tokens hold is known without their being presented.
+        if matches!(proof.kind, ProofKind::Oidc | ProofKind::Certificate) {
+            self.with.grants.saw(&caller);
+        }
         if let Some(admission) = request.extensions().get::<Admission>() {
-            admission.grant();
+            admission.grant(lease.as_ref());
         }
         request.extensions_mut().insert(caller);
+        request.extensions_mut().insert(proof);
         match lease {
             None => Either::Left(self.inner.call(Breakage::watch(request, None))),
             Some(lease) => {
-                let cut = CancellationToken::new();
-                let call = self.inner.call(Breakage::watch(request, Some(cut.clone())));
-                Either::Right(Either::Left(lease::leased(call, lease, cut)))
+                let told = CancellationToken::new();
+                let request = Breakage::watch(request, Some((lease.clone(), told.clone())));
+                let call = self.inner.call(request);
+                Either::Right(Either::Left(lease::leased(call, lease, told)))
             }
         }
     }
@@ -98,6 +153,11 @@ where
 fn bearer(value: &[u8]) -> Option<&[u8]> {
     let (scheme, token) = value.split_at_checked(b"Bearer ".len())?;
     scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token)
+}
+
+/// The trace that a call was made in, if its caller says so and it makes sense.
+pub(super) fn traceparent(metadata: &MetadataMap) -> Option<Parent> {
+    Parent::read(metadata.get(TRACEPARENT)?.to_str().ok()?)
 }
 
 /// Gives every call a span.

@@ -1,5 +1,6 @@
-//! Ends what a call still says once its token holds no more: a stream may be
-//! open for days, and its token is looked at when it begins.
+//! Ends what a call still says once what its caller presented holds no more: a
+//! stream may be open for days, and its token or certificate is looked at when it
+//! begins.
 
 use std::{
     pin::Pin,
@@ -12,26 +13,26 @@ use http_body::{Frame, SizeHint};
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, body::Body};
 
-use crate::identity::tokens::Lease;
+use crate::identity::lease::Lease;
 
 /// Parts of an answer that are still given when they are ready: whoever
 /// revokes their own token shall read that it is revoked. A message and its
 /// trailers are two.
 const LAST_PARTS: u8 = 2;
 
-/// A call whose answer ends with its token.
+/// A call whose answer ends with its lease.
 pub(super) type Leased<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 
-/// Makes the answer of a call end with its token; what the caller says is then
-/// `cut`, too.
+/// Makes the answer of a call end with its lease, and says when it has `told` so; what
+/// the caller says ends then, too (see `breakage`).
 pub(super) fn leased<E: 'static>(
     call: impl Future<Output = Result<Response<Body>, E>> + Send + 'static,
     lease: Lease,
-    cut: CancellationToken,
+    told: CancellationToken,
 ) -> Leased<Response<Body>, E> {
     Box::pin(async move {
         let (parts, body) = call.await?.into_parts();
-        let body = Answer { body, left: Left::Leased(Box::pin(lease.over())), cut };
+        let body = Answer { body, left: Left::Leased(Box::pin(lease.over())), told };
         Ok(Response::from_parts(parts, Body::new(body)))
     })
 }
@@ -39,11 +40,11 @@ pub(super) fn leased<E: 'static>(
 struct Answer {
     body: Body,
     left: Left,
-    cut: CancellationToken,
+    told: CancellationToken,
 }
 
 enum Left {
-    /// The token holds until this comes.
+    /// The lease holds until this comes.
     Leased(Pin<Box<dyn Future<Output = ()> + Send>>),
     /// So many parts more.
     Parts(u8),
@@ -75,8 +76,9 @@ impl http_body::Body for Answer {
             Left::Nothing => return Poll::Ready(None),
         }
         self.left = Left::Nothing;
-        self.cut.cancel();
-        let text = "the token has expired or was revoked; ask for a new one";
+        self.told.cancel();
+        let text =
+            "the token or certificate has expired or was revoked; ask for a new one, then log in with it";
         let mut trailers = HeaderMap::new();
         let told = Status::unauthenticated(text).add_header(&mut trailers);
         Poll::Ready(Some(told.map(|()| Frame::trailers(trailers))))

@@ -9,12 +9,12 @@ use std::{
 use serde_json::Value;
 use tonic::{Request, Response, Status};
 
-use super::history::caller;
+use super::rights::Admitted;
 use crate::{
     connection::Hub,
     frame::escape,
-    identity::{Caller, Role, check_name},
-    policy::{Effect, Judged, Question, Verdict},
+    identity::{Role, check_name},
+    policy::{Effect, Judged, Question, Verdict, approvers},
     proto::{
         ExplainRequest, ExplainResponse, GetRevisionRequest, GetRevisionResponse, JudgedPart, PolicyEffect,
         policy_server::Policy,
@@ -34,35 +34,17 @@ impl PolicyService {
         Self { hub, search }
     }
 
-    /// A directory of the session that is asked about. Whoever asks shall not learn of places
-    /// where they can have no session.
-    fn directory(&self, agent: &str, given: &str) -> Result<PathBuf, Status> {
-        let config = self.hub.config.borrow();
-        let roots = config.agents.get(agent).and_then(|agent| agent.roots.as_ref()).unwrap_or(&config.roots);
-        let roots: Vec<_> = roots.iter().filter_map(|root| root.canonicalize().ok()).collect();
-        if given.is_empty() {
-            let first = roots.first().cloned();
-            return first.ok_or_else(|| Status::invalid_argument("this service has no roots; give a `cwd`"));
-        }
-        let resolved = Path::new(given).canonicalize().ok().filter(|path| path.is_absolute());
-        resolved.filter(|path| roots.iter().any(|root| path.starts_with(root))).ok_or_else(|| {
-            let shown = escape(given.as_bytes(), 500);
-            let text = format!("`{shown}` is no directory beneath the roots that this conductor allows");
-            Status::invalid_argument(text)
-        })
-    }
-
-    fn question(&self, caller: &Caller, request: ExplainRequest) -> Result<Question, Status> {
-        let (user, teams, role) = subject(caller, &request)?;
+    fn question(&self, who: &Admitted, request: ExplainRequest) -> Result<Question, Status> {
+        let (user, teams, role) = subject(who, &request)?;
         let action = serde_json::from_str(&request.action_json)
             .map_err(|error| Status::invalid_argument(format!("`action_json` is not JSON: {error}")))?;
-        let cwd = self.directory(&request.agent, &request.cwd)?;
+        let cwd = directory(&self.hub, &request.agent, &request.cwd)?;
         let mut roots = vec![cwd.clone()];
         for given in &request.additional_directories {
             if given.is_empty() {
                 return Err(Status::invalid_argument("an additional directory has no name"));
             }
-            roots.push(self.directory(&request.agent, given)?);
+            roots.push(directory(&self.hub, &request.agent, given)?);
         }
         Ok(Question {
             user: Some(user),
@@ -82,13 +64,13 @@ impl PolicyService {
 #[tonic::async_trait]
 impl Policy for PolicyService {
     async fn explain(&self, request: Request<ExplainRequest>) -> Result<Response<ExplainResponse>, Status> {
-        let caller = caller(&request)?;
-        let question = self.question(&caller, request.into_inner())?;
+        let who = Admitted::of(&request)?;
+        let question = self.question(&who, request.into_inner())?;
         let policy = self.hub.policy.current();
         let explained = question.explain(&policy, Path::new("/"), &self.search);
         let explained = explained.map_err(Status::invalid_argument)?;
-        let Verdict { decision: outcome, rule, rules, reason, sub_actions } = explained.verdict;
-        let parts = sub_actions.iter().map(|judged| part(judged, caller.is_admin())).collect();
+        let Verdict { decision: outcome, rule, rules, reason, sub_actions, asks } = explained.verdict;
+        let parts = sub_actions.iter().map(|judged| part(judged, who.sees_all())).collect();
         Ok(Response::new(ExplainResponse {
             decision: decision(outcome).into(),
             rule: rule.unwrap_or_default(),
@@ -96,6 +78,13 @@ impl Policy for PolicyService {
             reason,
             parts,
             revision: explained.revision,
+            approvers: match outcome {
+                Effect::Ask if approvers::asks_driver(&asks) => {
+                    format!("whoever drives the session, or {}", approvers::people(&asks))
+                }
+                Effect::Ask => approvers::people(&asks),
+                _ => String::new(),
+            },
         }))
     }
 
@@ -103,7 +92,7 @@ impl Policy for PolicyService {
         &self,
         request: Request<GetRevisionRequest>,
     ) -> Result<Response<GetRevisionResponse>, Status> {
-        let caller = caller(&request)?;
+        let who = Admitted::of(&request)?;
         let policy = self.hub.policy.current();
         let loaded = policy.loaded_at().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut response = GetRevisionResponse {
@@ -112,7 +101,7 @@ impl Policy for PolicyService {
             loaded_us: i64::try_from(loaded.as_micros()).unwrap_or(i64::MAX),
             ..GetRevisionResponse::default()
         };
-        if caller.is_admin() {
+        if who.sees_all() {
             response.file = policy.file().map(|file| file.display().to_string()).unwrap_or_default();
             response.refused = self.hub.policy.refused.borrow().clone().unwrap_or_default();
         }
@@ -120,26 +109,45 @@ impl Policy for PolicyService {
     }
 }
 
+/// A directory of the session that is asked about. Whoever asks shall not learn of places
+/// where they can have no session.
+pub(super) fn directory(hub: &Hub, agent: &str, given: &str) -> Result<PathBuf, Status> {
+    let config = hub.config.borrow();
+    let roots = config.agents.get(agent).and_then(|agent| agent.roots.as_ref()).unwrap_or(&config.roots);
+    let roots: Vec<_> = roots.iter().filter_map(|root| root.canonicalize().ok()).collect();
+    if given.is_empty() {
+        let first = roots.first().cloned();
+        return first.ok_or_else(|| Status::invalid_argument("this service has no roots; give a `cwd`"));
+    }
+    let resolved = Path::new(given).canonicalize().ok().filter(|path| path.is_absolute());
+    resolved.filter(|path| roots.iter().any(|root| path.starts_with(root))).ok_or_else(|| {
+        let shown = escape(given.as_bytes(), 500);
+        let text = format!("`{shown}` is no directory beneath the roots that this conductor allows");
+        Status::invalid_argument(text)
+    })
+}
+
 /// Whom a request is about: user, teams, role.
-fn subject(caller: &Caller, request: &ExplainRequest) -> Result<(String, Vec<String>, String), Status> {
+fn subject(who: &Admitted, request: &ExplainRequest) -> Result<(String, Vec<String>, String), Status> {
+    let caller = &who.caller;
     let names_other = !request.user.is_empty() && request.user != caller.user;
-    if !caller.is_admin() && (names_other || !request.teams.is_empty() || !request.role.is_empty()) {
-        let text = "only administrators may ask about others; leave `user`, `teams` and `role` empty";
+    if !who.sees_all() && (names_other || !request.teams.is_empty() || !request.role.is_empty()) {
+        let text =
+            "only administrators and auditors may ask about others; leave `user`, `teams` and `role` empty";
         return Err(Status::permission_denied(text));
     }
     if request.user.is_empty() {
-        let role = if caller.is_admin() { Role::Admin } else { Role::Developer };
-        return Ok((caller.user.clone(), caller.teams.clone(), role.name().to_owned()));
+        let role = caller.role().map(Role::name).unwrap_or_default();
+        return Ok((caller.user.clone(), caller.teams.clone(), role.to_owned()));
     }
     let named = check_name("user", &request.user)
         .and_then(|()| request.teams.iter().try_for_each(|team| check_name("team", team)));
     named.map_err(Status::invalid_argument)?;
-    let role = if request.role.is_empty() { Some(Role::Developer) } else { Role::from_name(&request.role) };
-    let role = role.ok_or_else(|| Status::invalid_argument("the role must be developer or admin"))?;
+    let role = Role::given(&request.role).map_err(Status::invalid_argument)?;
     Ok((request.user.clone(), request.teams.clone(), role.name().to_owned()))
 }
 
-fn decision(effect: Effect) -> PolicyEffect {
+pub(super) fn decision(effect: Effect) -> PolicyEffect {
     match effect {
         Effect::Allow => PolicyEffect::Allow,
         Effect::Ask => PolicyEffect::Ask,

@@ -2,7 +2,7 @@
 
 mod drive;
 mod feed;
-mod inner;
+pub(super) mod inner;
 
 use std::path::Path;
 
@@ -13,13 +13,14 @@ use uuid::Uuid;
 use self::{drive::Drive, feed::Sight};
 use super::{
     events::{block_json, config_options, modes},
-    history::{Messages, caller, id, nothing},
+    history::{Messages, id},
     incoming::Admission,
+    layers,
+    rights::Admitted,
     tunnel::unknown_agent,
 };
 use crate::{
     connection::{Greeting, Hub},
-    identity::Caller,
     ledger::project::json::{pick, some as some_json, text},
     proto::{
         AnswerPermissionRequest, AnswerPermissionResponse, CancelQueuedRequest, CancelQueuedResponse,
@@ -31,6 +32,7 @@ use crate::{
     router::{Access, Listed},
     session::{Answered, Wish},
     store::{self, Row},
+    telemetry::trace::{self, TRACEPARENT},
 };
 
 /// What callers are called who do not say it.
@@ -50,15 +52,17 @@ impl SessionsService {
         Self { hub }
     }
 
-    /// A session that the caller may drive.
-    fn drive(&self, session_id: &str, caller: &Caller) -> Result<Drive, Status> {
-        let (id, access) = self.visible(session_id, caller)?;
-        if !access.drives() {
-            let text =
-                "you may watch this session, but not drive it; its owner can share it with you as a driver";
-            return Err(Status::permission_denied(text));
-        }
-        Ok(Drive { hub: self.hub.clone(), caller: caller.clone(), id })
+    /// The session that a call names, if the caller may make it there.
+    fn session(&self, session_id: &str, who: &Admitted) -> Result<Uuid, Status> {
+        let id = id("session_id", session_id)?;
+        let admitted = self.hub.router.admit(id, &who.caller, who.relation);
+        admitted.map(|_| id).map_err(|why| who.refusal(id, why))
+    }
+
+    /// The same, to be driven.
+    fn drive(&self, session_id: &str, who: &Admitted) -> Result<Drive, Status> {
+        let id = self.session(session_id, who)?;
+        Ok(Drive { hub: self.hub.clone(), caller: who.caller.clone(), id })
     }
 
     fn not_draining(&self) -> Result<(), Status> {
@@ -66,16 +70,6 @@ impl SessionsService {
             return Err(Status::unavailable("the service is stopping; try again once it is back"));
         }
         Ok(())
-    }
-
-    /// A session that the caller may at least watch, and what else they may.
-    /// Administrators may watch all.
-    fn visible(&self, session_id: &str, caller: &Caller) -> Result<(Uuid, Access), Status> {
-        let id = id("session_id", session_id)?;
-        let router = &self.hub.router;
-        let access = router.access(id, caller);
-        let as_admin = || router.row(id).filter(|_| caller.is_admin()).map(|_| Access::Observer);
-        access.or_else(as_admin).map(|access| (id, access)).ok_or_else(|| nothing(id))
     }
 }
 
@@ -88,7 +82,7 @@ impl Sessions for SessionsService {
         &self,
         request: Request<CreateSessionRequest>,
     ) -> Result<Response<CreateSessionResponse>, Status> {
-        let caller = caller(&request)?;
+        let who = Admitted::of(&request)?;
         let is_remote = Admission::is_remote(request.extensions());
         let request = request.into_inner();
         if let Some(unknown) = unknown_agent(&self.hub, &request.agent) {
@@ -122,7 +116,7 @@ impl Sessions for SessionsService {
         };
         let agent = some(request.agent).unwrap_or_else(|| self.hub.config.borrow().default.clone());
         let opening = inner::request("session/new", &params)?;
-        let result = inner::open(&self.hub, &caller, greeting, &opening).await?;
+        let result = inner::open(&self.hub, &who.caller, greeting, &opening).await?;
         let [session_id, options, given_modes] = pick(&result, ["sessionId", "configOptions", "modes"]);
         Ok(Response::new(CreateSessionResponse {
             session_id: session_id.and_then(text).unwrap_or_default().into_owned(),
@@ -134,9 +128,11 @@ impl Sessions for SessionsService {
     }
 
     async fn prompt(&self, request: Request<PromptRequest>) -> Result<Response<Self::PromptStream>, Status> {
-        let caller = caller(&request)?;
+        let who = Admitted::of(&request)?;
+        // Where traces are collected, the prompt goes on in the caller's.
+        let traceparent = layers::traceparent(request.metadata()).filter(|_| trace::is_on());
         let PromptRequest { session_id, text, content } = request.into_inner();
-        let drive = self.drive(&session_id, &caller)?;
+        let drive = self.drive(&session_id, &who)?;
         let mut blocks = Vec::new();
         if !text.is_empty() {
             blocks.push(json!({ "type": "text", "text": text }));
@@ -150,14 +146,17 @@ impl Sessions for SessionsService {
         }
         let texts: Vec<_> = blocks.iter().filter_map(|block| block["text"].as_str()).collect();
         let texts = texts.join(" ");
-        let params = json!({ "sessionId": drive.id.to_string(), "prompt": blocks });
+        let mut params = json!({ "sessionId": drive.id.to_string(), "prompt": blocks });
+        if let Some(traceparent) = traceparent {
+            params["_meta"] = json!({ TRACEPARENT: traceparent.to_string() });
+        }
         let prompt = inner::request("session/prompt", &params)?;
         Ok(Response::new(drive.prompt(prompt, texts)))
     }
 
     async fn cancel(&self, request: Request<CancelRequest>) -> Result<Response<CancelResponse>, Status> {
-        let caller = caller(&request)?;
-        self.drive(&request.into_inner().session_id, &caller)?.cancel().await?;
+        let who = Admitted::of(&request)?;
+        self.drive(&request.into_inner().session_id, &who)?.cancel().await?;
         Ok(Response::new(CancelResponse {}))
     }
 
@@ -165,12 +164,12 @@ impl Sessions for SessionsService {
         &self,
         request: Request<AnswerPermissionRequest>,
     ) -> Result<Response<AnswerPermissionResponse>, Status> {
-        let caller = caller(&request)?;
+        let who = Admitted::of(&request)?;
         let AnswerPermissionRequest { session_id, request, option_id } = request.into_inner();
-        let id = self.drive(&session_id, &caller)?.id;
+        let id = self.drive(&session_id, &who)?.id;
         let option = Some(option_id).filter(|option| !option.is_empty());
         let answered = match self.hub.router.live(id) {
-            Some(handle) => handle.answer(caller, request, option).await,
+            Some(handle) => handle.answer(who.caller, request, option).await,
             None => Answered::Unknown,
         };
         match answered {
@@ -180,6 +179,9 @@ impl Sessions for SessionsService {
             }
             Answered::TooLate { by: None } => {
                 Err(Status::aborted(format!("nobody needs an answer to request {request} any more")))
+            }
+            Answered::NotTheirs(why) => {
+                Err(Status::permission_denied(format!("you may not answer this: {why}")))
             }
             Answered::Unknown => Err(Status::not_found(format!(
                 "no request {request} with such an option is open in session {id}"
@@ -192,9 +194,9 @@ impl Sessions for SessionsService {
         request: Request<SetConfigOptionRequest>,
     ) -> Result<Response<SetConfigOptionResponse>, Status> {
         use set_config_option_request::Value::{Flag, Selected};
-        let caller = caller(&request)?;
+        let who = Admitted::of(&request)?;
         let SetConfigOptionRequest { session_id, config_id, value } = request.into_inner();
-        let drive = self.drive(&session_id, &caller)?;
+        let drive = self.drive(&session_id, &who)?;
         let mut params = json!({ "sessionId": drive.id.to_string(), "configId": config_id });
         match value {
             Some(Selected(value)) => params["value"] = value.into(),
@@ -210,9 +212,9 @@ impl Sessions for SessionsService {
     }
 
     async fn set_mode(&self, request: Request<SetModeRequest>) -> Result<Response<SetModeResponse>, Status> {
-        let caller = caller(&request)?;
+        let who = Admitted::of(&request)?;
         let SetModeRequest { session_id, mode_id } = request.into_inner();
-        let drive = self.drive(&session_id, &caller)?;
+        let drive = self.drive(&session_id, &who)?;
         let params = json!({ "sessionId": drive.id.to_string(), "modeId": mode_id });
         drive.ask("session/set_mode", &params).await?;
         Ok(Response::new(SetModeResponse {}))
@@ -222,15 +224,16 @@ impl Sessions for SessionsService {
         &self,
         request: Request<ObserveRequest>,
     ) -> Result<Response<Self::ObserveStream>, Status> {
-        let caller = caller(&request)?;
+        let who = Admitted::of(&request)?;
         let ObserveRequest { session_id, from_seq, history_only } = request.into_inner();
-        let (id, _) = self.visible(&session_id, &caller)?;
-        let sight = Sight { hub: self.hub.clone(), caller, id };
+        let id = self.session(&session_id, &who)?;
+        let sees_all = who.sees_all();
+        let sight = Sight { hub: self.hub.clone(), caller: who.caller, sees_all, id };
         Ok(Response::new(feed::observe(&sight, from_seq.max(1), !history_only)))
     }
 
     async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {
-        let caller = caller(&request)?;
+        let who = Admitted::of(&request)?;
         let ListRequest { cwd, page_size, page_token } = request.into_inner();
         let cwd = Some(cwd).filter(|cwd| !cwd.is_empty());
         let after = match page_token.as_str() {
@@ -239,7 +242,7 @@ impl Sessions for SessionsService {
         };
         let size = if page_size == 0 { PAGE } else { (page_size as usize).min(LARGEST_PAGE) };
         let Listed { page, has_more } =
-            self.hub.router.list(&caller, cwd.as_deref().map(Path::new), after, size);
+            self.hub.router.list(&who.caller, who.relation, cwd.as_deref().map(Path::new), after, size);
         let last = page.last().filter(|_| has_more);
         let next_page_token = last.map(|(id, ..)| id.to_string()).unwrap_or_default();
         let sessions = page.into_iter().map(|(id, row, access)| listed(id, row, access)).collect();
@@ -250,8 +253,8 @@ impl Sessions for SessionsService {
         &self,
         request: Request<ListQueueRequest>,
     ) -> Result<Response<ListQueueResponse>, Status> {
-        let caller = caller(&request)?;
-        let (id, _) = self.visible(&request.into_inner().session_id, &caller)?;
+        let who = Admitted::of(&request)?;
+        let id = self.session(&request.into_inner().session_id, &who)?;
         let prompts = match self.hub.router.live(id) {
             Some(handle) => handle.queue().await,
             None => Vec::new(),
@@ -264,9 +267,9 @@ impl Sessions for SessionsService {
         &self,
         request: Request<CancelQueuedRequest>,
     ) -> Result<Response<CancelQueuedResponse>, Status> {
-        let caller = caller(&request)?;
+        let who = Admitted::of(&request)?;
         let CancelQueuedRequest { session_id, entry } = request.into_inner();
-        let id = self.drive(&session_id, &caller)?.id;
+        let id = self.drive(&session_id, &who)?.id;
         let is_taken_back = match self.hub.router.live(id) {
             Some(handle) => handle.unqueue(entry).await,
             None => false,
@@ -281,13 +284,10 @@ impl Sessions for SessionsService {
         &self,
         request: Request<CloseSessionRequest>,
     ) -> Result<Response<CloseSessionResponse>, Status> {
-        let caller = caller(&request)?;
+        let who = Admitted::of(&request)?;
         let id = id("session_id", &request.into_inner().session_id)?;
-        if self.hub.router.close(id, &caller) {
-            Ok(Response::new(CloseSessionResponse {}))
-        } else {
-            Err(nothing(id))
-        }
+        let closed = self.hub.router.close(id, &who.caller, who.relation);
+        closed.map(|()| Response::new(CloseSessionResponse {})).map_err(|why| who.refusal(id, why))
     }
 }
 

@@ -5,16 +5,16 @@ use std::time::UNIX_EPOCH;
 use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
-use super::history::{caller, id, nothing};
+use super::{history::id, rights::Admitted};
 use crate::{
     connection::Hub,
-    identity::check_name,
+    identity::{Party, check_name},
     journal::Ticket,
     proto::{
         self, ListSharesRequest, ListSharesResponse, SessionShare, ShareRole, ShareSessionRequest,
         ShareSessionResponse, UnshareSessionRequest, UnshareSessionResponse, party, sharing_server::Sharing,
     },
-    router::{Access, MOST_SHARES, NotShared, Party, Share},
+    router::{Access, MOST_SHARES, NotShared, Share},
 };
 
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl Sharing for SharingService {
         &self,
         request: Request<ShareSessionRequest>,
     ) -> Result<Response<ShareSessionResponse>, Status> {
-        let caller = caller(&request)?;
+        let who = Admitted::of(&request)?;
         let request = request.into_inner();
         let id = id("session_id", &request.session_id)?;
         let access = match request.role() {
@@ -61,8 +61,8 @@ impl Sharing for SharingService {
             }
         };
         let with = party(request.with)?;
-        let shared = self.hub.router.share(id, &caller, with, access, &self.hub.journal);
-        let (share, ticket) = shared.map_err(|why| refusal(id, why))?;
+        let shared = self.hub.router.share(id, &who.caller, who.relation, with, access, &self.hub.journal);
+        let (share, ticket) = shared.map_err(|why| refusal(&who, id, why))?;
         self.kept(ticket).await?;
         Ok(Response::new(ShareSessionResponse { share: Some((&share).into()) }))
     }
@@ -71,12 +71,13 @@ impl Sharing for SharingService {
         &self,
         request: Request<UnshareSessionRequest>,
     ) -> Result<Response<UnshareSessionResponse>, Status> {
-        let caller = caller(&request)?;
+        let who = Admitted::of(&request)?;
         let request = request.into_inner();
         let id = id("session_id", &request.session_id)?;
         let with = party(request.with)?;
-        let done = self.hub.router.unshare(id, &caller, &with, &self.hub.journal);
-        self.kept(done.map_err(|why| refusal(id, why))?).await?;
+        let router = &self.hub.router;
+        let done = router.unshare(id, &who.caller, who.relation, &with, &self.hub.journal, &self.hub.metrics);
+        self.kept(done.map_err(|why| refusal(&who, id, why))?).await?;
         Ok(Response::new(UnshareSessionResponse {}))
     }
 
@@ -84,19 +85,17 @@ impl Sharing for SharingService {
         &self,
         request: Request<ListSharesRequest>,
     ) -> Result<Response<ListSharesResponse>, Status> {
-        let caller = caller(&request)?;
+        let who = Admitted::of(&request)?;
         let id = id("session_id", &request.into_inner().session_id)?;
-        let shares = self.hub.router.shares(id, &caller).map_err(|why| refusal(id, why))?;
+        let shares =
+            self.hub.router.shares(id, &who.caller, who.relation).map_err(|why| refusal(&who, id, why))?;
         Ok(Response::new(ListSharesResponse { shares: shares.iter().map(Into::into).collect() }))
     }
 }
 
-fn refusal(id: Uuid, why: NotShared) -> Status {
+fn refusal(who: &Admitted, id: Uuid, why: NotShared) -> Status {
     match why {
-        NotShared::Nothing => nothing(id),
-        NotShared::NotTheirs(owner) => Status::permission_denied(format!(
-            "the session is {owner}'s and only shared with you; its owner or an administrator can share it"
-        )),
+        NotShared::NotAdmitted(why) => who.refusal(id, why),
         NotShared::OwnersOwn => Status::invalid_argument("with: it is that user's own session"),
         NotShared::TooMany => Status::resource_exhausted(format!(
             "a session can be shared with {MOST_SHARES} users and teams; take one back first, or share with a team"

@@ -13,7 +13,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use tracing::{Instrument as _, info, info_span};
 use uuid::Uuid;
 
-use super::{breakage::Breakage, incoming::Admission};
+use super::{breakage::Breakage, incoming::Admission, layers};
 use crate::{
     connection::{self, End, Greeting, Hub},
     frame::{self, MAX_FRAME},
@@ -23,6 +23,7 @@ use crate::{
         connect_response,
     },
     session::Wish,
+    telemetry::trace::Parent,
     tether::{Attached, Feed, Heard, Patience, Said, Tethers},
 };
 
@@ -56,6 +57,7 @@ impl Acp for Tunnel {
         let caller = caller.ok_or_else(|| Status::internal("a call without a caller"))?;
         let breakage = request.extensions().get::<Breakage>().cloned().unwrap_or_default();
         let is_remote = Admission::is_remote(request.extensions());
+        let traceparent = layers::traceparent(request.metadata());
         let (opened, opening) = oneshot::channel();
         let stream = NewStream {
             hub: self.hub.clone(),
@@ -64,6 +66,7 @@ impl Acp for Tunnel {
             messages: request.into_inner(),
             breakage,
             is_remote,
+            traceparent,
             opened,
         };
         // The stream opens at once, so that a client may say hello after that.
@@ -80,6 +83,7 @@ struct NewStream {
     messages: Streaming<ConnectRequest>,
     breakage: Breakage,
     is_remote: bool,
+    traceparent: Option<Parent>,
     opened: oneshot::Sender<Result<(Welcome, Attached), End>>,
 }
 
@@ -92,7 +96,7 @@ impl NewStream {
         if hello.connection_id.is_empty() {
             return self.begin(hello, false).await;
         }
-        let Self { hub, tethers, caller, messages, breakage, is_remote, opened } = self;
+        let Self { hub, tethers, caller, messages, breakage, is_remote, traceparent, opened } = self;
         let mut messages = Some(messages);
         let feed = || match messages.take() {
             Some(messages) => feed(messages, breakage.clone()),
@@ -106,7 +110,7 @@ impl NewStream {
                 opened.send(opening).unwrap_or(());
             }
             (None, Some(messages)) => {
-                let again = Self { hub, tethers, caller, messages, breakage, is_remote, opened };
+                let again = Self { hub, tethers, caller, messages, breakage, is_remote, traceparent, opened };
                 again.begin(hello, true).await;
             }
             (None, None) => {}
@@ -129,7 +133,7 @@ impl NewStream {
 
     /// Serves a new connection, whatever streams will carry it.
     async fn begin(self, hello: Hello, again: bool) {
-        let Self { hub, tethers, caller, messages, breakage, is_remote, opened } = self;
+        let Self { hub, tethers, caller, messages, breakage, is_remote, traceparent, opened } = self;
         if let Some(unknown) = unknown_agent(&hub, &hello.agent) {
             return opened.send(Err(End::NoAgent(unknown))).unwrap_or(());
         }
@@ -148,7 +152,7 @@ impl NewStream {
             let feed = feed(messages, breakage);
             let tied = tethers.tie(id, &caller, feed, hello.resumable, patience, &hub.tasks).await;
             opened.send(Ok((welcome(&tied.attached, false), tied.attached))).ok();
-            let greeting = Greeting { is_remote, ..greeting(hello, client, again) };
+            let greeting = Greeting { is_remote, traceparent, ..greeting(hello, client, again) };
             let how = connection::serve(id, hub, caller, greeting, tied.inbound, tied.out).await;
             info!(?how, "editor disconnected");
             tied.end.send(how).ok();
@@ -190,6 +194,7 @@ fn greeting(hello: Hello, client: String, again: bool) -> Greeting {
         outlived: hello.resumable,
         lingers: false,
         is_remote: true,
+        traceparent: None,
     }
 }
 

@@ -23,6 +23,16 @@ impl Ending {
         (libc::WIFEXITED(status) || libc::WIFSIGNALED(status)).then_some(Self(status))
     }
 
+    /// Whether it was killed.
+    pub fn is_kill(self) -> bool {
+        libc::WIFSIGNALED(self.0) && libc::WTERMSIG(self.0) == libc::SIGKILL
+    }
+
+    /// Whether it tells by its exit code that another was killed.
+    pub fn tells_of_kill(self) -> bool {
+        libc::WIFEXITED(self.0) && libc::WEXITSTATUS(self.0) == SIGNAL_BASE + libc::SIGKILL
+    }
+
     /// Ends this process in the same way: returns the exit code, or dies of the same signal.
     pub fn mirror(self) -> ExitCode {
         if libc::WIFEXITED(self.0) {

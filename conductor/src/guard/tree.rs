@@ -8,12 +8,17 @@
 use std::{
     collections::{BTreeSet, HashMap},
     fs, io,
+    os::unix::fs::MetadataExt as _,
 };
 
 use nix::{
     sys::signal::{Signal, kill, killpg},
-    unistd::{Pid, getpgid, getpgrp, getpid},
+    unistd::{Pid, SysconfVar, getpgid, getpgrp, getpid, sysconf},
 };
+
+/// How often it is looked for processes that are not stopped yet, before those that are get
+/// killed; what goes on forking after that is killed by the next pass.
+const MOST_PASSES: usize = 32;
 
 /// The processes below this one.
 #[derive(Debug)]
@@ -42,36 +47,100 @@ impl Tree {
         Ok(Self { root, source: Source::Scan })
     }
 
-    /// Sends SIGKILL to all that descend from this process right now.
+    /// Kills all that descend from this process.
     ///
-    /// Groups come first: the kernel signals a whole group at once, so processes
-    /// that fork faster than they can be listed cannot slip through. All groups
-    /// below the guard are its own, because the agent leads a new session and
-    /// nobody can join a group of another session.
+    /// First all are stopped: what is stopped starts nothing, so that processes which fork
+    /// faster than they can be listed come to rest, and still take up what room their user
+    /// has for more. Those that slip through are found by the next pass, as are those that
+    /// only now have become descendants.
     pub fn kill(&self) {
-        let descendants = self.descendants();
-        let mut groups: BTreeSet<Pid> =
-            descendants.iter().filter_map(|pid| getpgid(Some(*pid)).ok()).collect();
-        groups.remove(&getpgrp());
-        // Failing to signal means that it is gone; the next pass knows.
-        for group in groups {
-            let _ = killpg(group, Signal::SIGKILL);
+        let mut stopped = BTreeSet::new();
+        for _ in 0..MOST_PASSES {
+            let fresh: BTreeSet<Pid> = self.descendants().difference(&stopped).copied().collect();
+            if fresh.is_empty() {
+                break;
+            }
+            signal(&fresh, Signal::SIGSTOP);
+            stopped.extend(fresh);
         }
-        for pid in descendants {
-            let _ = kill(pid, Signal::SIGKILL);
+        signal(&stopped, Signal::SIGKILL);
+    }
+
+    /// What all descendants have together, and which has the most.
+    pub fn measure(&self) -> Measured {
+        let mut measured = Measured::default();
+        for pid in self.descendants() {
+            let Some((memory, tasks)) = taken(pid) else { continue };
+            measured.memory += memory;
+            measured.tasks += tasks;
+            if measured.largest.is_none_or(|(_, most)| memory > most) {
+                measured.largest = Some((pid, memory));
+            }
         }
+        measured
+    }
+
+    /// The command in a bubble: the first child of the first process in there, which is the
+    /// only child of the `bwrap` outside.
+    pub fn inside(&self, bubble: Pid) -> Option<Pid> {
+        let children = self.children();
+        let first = |parent| children(parent).first().copied();
+        first(first(bubble)?)
     }
 
     /// All descendants, in no useful order.
     fn descendants(&self) -> BTreeSet<Pid> {
+        closure(self.root, self.children())
+    }
+
+    /// Who is whose child: as it is now, or as it was when this was asked.
+    fn children(&self) -> Box<dyn Fn(Pid) -> Vec<Pid>> {
         match self.source {
-            Source::ChildrenFiles => closure(self.root, children),
+            Source::ChildrenFiles => Box::new(children),
             Source::Scan => {
                 let families = scan();
-                closure(self.root, |pid| families.get(&pid).cloned().unwrap_or_default())
+                Box::new(move |pid| families.get(&pid).cloned().unwrap_or_default())
             }
         }
     }
+}
+
+/// Sends a signal to processes and to the groups they are in. Groups come first: the kernel
+/// signals a whole group at once. All groups below the guard are its own, because the agent
+/// leads a new session and nobody can join a group of another session.
+fn signal(pids: &BTreeSet<Pid>, signal: Signal) {
+    let mut groups: BTreeSet<Pid> = pids.iter().filter_map(|pid| getpgid(Some(*pid)).ok()).collect();
+    groups.remove(&getpgrp());
+    // Failing to signal means that it is gone; the next pass knows.
+    for group in groups {
+        let _ = killpg(group, signal);
+    }
+    for pid in pids {
+        let _ = kill(*pid, signal);
+    }
+}
+
+/// What a tree of processes has.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Measured {
+    /// Bytes of memory of their own.
+    pub memory: u64,
+    /// Processes and threads.
+    pub tasks: u64,
+    /// The process with the most memory, and how much.
+    pub largest: Option<(Pid, u64)>,
+}
+
+/// The memory of a process that is its own, and its threads; none if it is gone.
+fn taken(pid: Pid) -> Option<(u64, u64)> {
+    // `size resident shared …`, in pages
+    let sizes = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let mut pages = sizes.split_ascii_whitespace().skip(1).map_while(|word| word.parse::<u64>().ok());
+    let (resident, shared) = (pages.next()?, pages.next()?);
+    // One directory for each, beside `.` and `..`.
+    let threads = fs::metadata(format!("/proc/{pid}/task")).ok()?.nlink().saturating_sub(2);
+    let page = sysconf(SysconfVar::PAGE_SIZE).ok().flatten().and_then(|size| u64::try_from(size).ok());
+    Some((resident.saturating_sub(shared) * page.unwrap_or(4096), threads))
 }
 
 /// All that can be reached from `root` by `children`, without `root`.
@@ -93,6 +162,13 @@ fn children(parent: Pid) -> Vec<Pid> {
     let lists =
         threads.flatten().filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
     lists.flat_map(|list| list.split_ascii_whitespace().filter_map(parse).collect::<Vec<_>>()).collect()
+}
+
+/// Whether a signal has stopped a process.
+pub fn is_stopped(pid: Pid) -> bool {
+    let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let stat = String::from_utf8_lossy(&stat);
+    stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
 }
 
 /// Every process of this host by its parent.

@@ -4,10 +4,9 @@
 //! for everything that can happen and nothing happens in between.
 
 use std::{
-    ffi::OsString,
     fs::File,
-    io::{self, ErrorKind, Read as _, Write as _},
-    os::fd::{AsFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd},
+    io::{self, Write as _},
+    os::fd::AsFd as _,
     path::Path,
     process::ExitCode,
     time::{Duration, Instant},
@@ -15,7 +14,6 @@ use std::{
 
 use nix::{
     errno::Errno,
-    fcntl::{FcntlArg, FdFlag, OFlag, fcntl},
     libc,
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{
@@ -28,11 +26,18 @@ use nix::{
 };
 
 use super::{
+    cell::{self, Group},
+    control::{self, Control},
     ending::{self, Ending},
-    launch::{self, Refusal},
-    tree::Tree,
+    excess::Excess,
+    launch::{self, Order, Refusal, Started},
+    protected::Protected,
+    tree::{self, Tree},
 };
-use crate::cli::GuardArgs;
+use crate::{
+    cli::GuardArgs,
+    contain::{Terms, cells::Places},
+};
 
 /// What the agent gets to see of the signals sent to the guard.
 const PASSED_ON: [Signal; 8] = [
@@ -46,33 +51,63 @@ const PASSED_ON: [Signal; 8] = [
     Signal::SIGWINCH,
 ];
 
-/// The first descriptor that is not one of the agent's own three.
-const FIRST_OTHER_FD: RawFd = 3;
-
 /// How long a killed process may take to die before the tree is listed and
 /// killed again; a death wakes the guard earlier.
 const KILL_AGAIN_AFTER_MS: u8 = 10;
 
+/// How often it is looked whether a command in a bubble was stopped: its parent in there is
+/// told of that, and nobody else.
+const LOOK_INSIDE_EVERY: Duration = Duration::from_secs(1);
+
 /// Runs the command under guard.
 pub fn guard(args: GuardArgs) -> ExitCode {
-    let GuardArgs { cwd, control_fd, env, stopped_grace_ms, command } = args;
-    let mut control = match control_fd.map(Control::take).transpose() {
-        Ok(control) => control,
+    let GuardArgs { cwd, control, env, terminal, stopped_grace_ms, command, inside: _ } = args;
+    let (mut control, stdin, terms) = match control.then(Control::take).transpose() {
+        Ok(Some((control, stdin, terms))) => (Some(control), Some(stdin), terms),
+        Ok(None) => {
+            control::none();
+            (None, None, Terms::default())
+        }
         Err(refusal) => return refuse(None, &refusal),
     };
-    let started = set_up(control_fd).and_then(|(signals, tree)| {
-        let agent = start(&command, &env, cwd.as_deref())?;
-        Ok((signals, tree, agent))
+    let group = terms.cell.within.as_deref().and_then(|within| Group::make(within).ok());
+    let started = set_up().and_then(|(signals, tree)| {
+        let order =
+            Order { command: &command, env: &env, terminal, stdin, terms: &terms, group: group.as_ref() };
+        let started = start(&order, cwd.as_deref())?;
+        Ok((signals, tree, started))
     });
     match started {
-        Ok((signals, tree, agent)) => {
+        Ok((signals, tree, Started { pid: agent, held, protected })) => {
             if let Some(control) = &mut control {
+                control.say(&format!("held {}", serde_json::to_string(&held).unwrap_or_default()));
                 control.say(&format!("pid {agent}"));
             }
             let grace = Duration::from_millis(stopped_grace_ms);
-            Watch { signals, control, tree, agent, grace, kill_stopped_at: None, ending: None }.run()
+            let excess = Excess::new(&terms);
+            let places = terms.cell;
+            let inside = protected.as_ref().and_then(|_| tree.inside(agent));
+            let watch = Watch {
+                places,
+                protected,
+                inside,
+                look_inside_at: inside.map(|_| Instant::now() + LOOK_INSIDE_EVERY),
+                signals,
+                control,
+                tree,
+                group,
+                agent,
+                grace,
+                excess,
+                kill_stopped_at: None,
+                ending: None,
+            };
+            watch.run()
         }
-        Err(refusal) => refuse(control.as_mut(), &refusal),
+        Err(refusal) => {
+            drop(group);
+            refuse(control.as_mut(), &refusal)
+        }
     }
 }
 
@@ -86,14 +121,13 @@ fn refuse(control: Option<&mut Control>, refusal: &Refusal) -> ExitCode {
     ExitCode::from(refusal.code)
 }
 
-/// Makes this process a guard: nothing inherited, no signal lost, orphans adopted.
-fn set_up(control: Option<RawFd>) -> Result<(SignalFd, Tree), Refusal> {
+/// Makes this process a guard: no signal lost, orphans adopted.
+fn set_up() -> Result<(SignalFd, Tree), Refusal> {
     let failed = |what: &str, errno: Errno| {
         Refusal::new(format!(
             "the guard cannot {what}: {errno}; check the limits and the kernel of this host"
         ))
     };
-    close_others(control);
     // Only a process that leads a group already cannot lead a new session.
     let _ = setsid();
     prctl::set_child_subreaper(true).map_err(|errno| failed("adopt orphans", errno))?;
@@ -110,7 +144,7 @@ fn set_up(control: Option<RawFd>) -> Result<(SignalFd, Tree), Refusal> {
 
 /// Starts the command, then lets go of its pipes, so that their readers see the
 /// end of file as soon as the agent and its descendants are gone.
-fn start(command: &[OsString], env: &[OsString], cwd: Option<&Path>) -> Result<Pid, Refusal> {
+fn start(order: &Order<'_>, cwd: Option<&Path>) -> Result<Started, Refusal> {
     let null = File::options()
         .read(true)
         .write(true)
@@ -119,14 +153,14 @@ fn start(command: &[OsString], env: &[OsString], cwd: Option<&Path>) -> Result<P
     if let Some(directory) = cwd {
         launch::enter(directory)?;
     }
-    let agent = launch::start(command, env)?;
+    let started = launch::start(order)?;
     // These can only fail for descriptors that are not open, which all of them are.
     let _ = dup2_stdin(&null);
     let _ = dup2_stdout(&null);
     let _ = dup2_stderr(&null);
     // A workspace must not be busy because of its guard.
     let _ = chdir("/");
-    Ok(agent)
+    Ok(started)
 }
 
 /// Undoes an inherited "ignore" for SIGCHLD, with which children vanish unwaited.
@@ -136,92 +170,26 @@ fn expect_children() {
     let _ = unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) };
 }
 
-/// Closes all descriptors but the agent's three and the control descriptor.
-fn close_others(control: Option<RawFd>) {
-    match control {
-        Some(fd) => {
-            close_between(FIRST_OTHER_FD, fd - 1);
-            close_between(fd.saturating_add(1), RawFd::MAX);
-        }
-        None => close_between(FIRST_OTHER_FD, RawFd::MAX),
-    }
-}
-
-/// Closes all descriptors from `first` to `last`.
-#[allow(unsafe_code, reason = "closing descriptors by number is unsafe")]
-fn close_between(first: RawFd, last: RawFd) {
-    if first > last {
-        return;
-    }
-    // SAFETY: this runs before the guard opens anything, so none of these is owned.
-    // The system call is used directly because older C libraries lack its wrapper.
-    let done = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
-    if done == 0 {
-        return;
-    }
-    // Kernels before 5.9 cannot do that; there the open ones are listed. The list
-    // is complete before the first is closed, and its own descriptor is closed by then.
-    let open: Vec<RawFd> = std::fs::read_dir("/proc/self/fd")
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect();
-    for fd in open.into_iter().filter(|fd| (first..=last).contains(fd)) {
-        // SAFETY: as above; closing a descriptor that is closed already does nothing.
-        unsafe { libc::close(fd) };
-    }
-}
-
-/// The guard's end of the line to the conductor.
-#[derive(Debug)]
-struct Control(File);
-
-impl Control {
-    /// Takes over the inherited descriptor and hides it from the agent.
-    #[allow(unsafe_code, reason = "taking a descriptor by number is unsafe")]
-    fn take(fd: RawFd) -> Result<Self, Refusal> {
-        let wrong = |why: &str| {
-            Refusal::new(format!("--control-fd {fd} {why}; pass one end of a socket pair as 3 or higher"))
-        };
-        if fd < FIRST_OTHER_FD {
-            return Err(wrong("belongs to the agent"));
-        }
-        // SAFETY: borrowed only for this call, which fails if it is not open.
-        let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
-        fcntl(borrowed, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).map_err(|_| wrong("is not open"))?;
-        // A conductor that does not read must not hold up the guard.
-        fcntl(borrowed, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map_err(|_| wrong("cannot be used"))?;
-        // SAFETY: it is open, was passed for this purpose, and nothing else here owns it.
-        Ok(Self(File::from(unsafe { OwnedFd::from_raw_fd(fd) })))
-    }
-
-    /// Writes one line. A conductor that cannot be told is noticed by the end of file.
-    fn say(&mut self, line: &str) {
-        let _ = self.0.write_all(format!("{line}\n").as_bytes());
-    }
-
-    /// Whether the conductor is gone. What it may have written means nothing.
-    fn is_over(&mut self) -> bool {
-        let mut ignored = [0; 64];
-        loop {
-            match self.0.read(&mut ignored) {
-                Ok(0) => return true,
-                Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return error.kind() != ErrorKind::WouldBlock,
-            }
-        }
-    }
-}
-
 /// A running agent and all that the guard waits for.
 #[derive(Debug)]
 struct Watch {
     signals: SignalFd,
     control: Option<Control>,
     tree: Tree,
+    /// The group that the agent was born into.
+    group: Option<Group>,
+    /// The groups that are there for all of the cell.
+    places: Places,
+    /// The agent, or the `bwrap` around it.
     agent: Pid,
+    /// The agent, if it is in a bubble.
+    inside: Option<Pid>,
+    /// When to look after it.
+    look_inside_at: Option<Instant>,
+    /// What its bubble keeps as it is.
+    protected: Option<Protected>,
+    /// Whether it has more than it may have.
+    excess: Excess,
     /// How long the agent may be stopped.
     grace: Duration,
     /// Set while the agent is stopped by a signal.
@@ -240,10 +208,13 @@ impl Watch {
             if self.ending.is_some() || self.control.as_mut().is_some_and(Control::is_over) {
                 break;
             }
+            self.look_inside();
             if self.kill_stopped_at.is_some_and(|at| at <= Instant::now()) {
-                if let Some(control) = &mut self.control {
-                    control.say("stopped");
-                }
+                self.say("stopped");
+                break;
+            }
+            if let Some(limit) = self.excess.look(&self.tree, self.inside.unwrap_or(self.agent)) {
+                self.say(&format!("limit {limit}"));
                 break;
             }
             if self.wait().is_err() {
@@ -252,19 +223,42 @@ impl Watch {
             }
         }
         self.kill_all();
+        let is_bubble = self.protected.is_some();
+        let was_killed =
+            self.ending.is_some_and(|ending| ending.is_kill() || is_bubble && ending.tells_of_kill());
+        if was_killed && self.excess.ended_for_memory() {
+            self.say("limit memory");
+        }
+        drop(self.group.take());
+        drop(self.protected.take());
+        if self.control.as_mut().is_some_and(Control::is_over) {
+            // Nobody else is left to do it.
+            cell::forsake(&self.places);
+        }
         self.ending.map_or_else(ending::unknown, Ending::mirror)
+    }
+
+    fn say(&mut self, line: &str) {
+        if let Some(control) = &mut self.control {
+            control.say(line);
+        }
     }
 
     /// Waits until a signal, the conductor or the end of the grace asks for attention.
     fn wait(&self) -> nix::Result<()> {
-        let timeout = self.kill_stopped_at.map_or(PollTimeout::NONE, |at| {
+        let next = [self.kill_stopped_at, self.look_inside_at, self.excess.look_at()];
+        let next = next.into_iter().flatten().min();
+        let timeout = next.map_or(PollTimeout::NONE, |at| {
             let left = at.saturating_duration_since(Instant::now());
             // Rounded up, so that the guard does not spin in the last millisecond.
             PollTimeout::try_from(left.as_millis() + 1).unwrap_or(PollTimeout::MAX)
         });
         let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
-        if let Some(Control(file)) = &self.control {
-            fds.push(PollFd::new(file.as_fd(), PollFlags::POLLIN));
+        if let Some(control) = &self.control {
+            fds.push(PollFd::new(control.as_fd(), PollFlags::POLLIN));
+        }
+        if let Some(events) = self.excess.events() {
+            fds.push(PollFd::new(events, PollFlags::POLLPRI));
         }
         match poll(&mut fds, timeout) {
             Ok(_) | Err(Errno::EINTR) => Ok(()),
@@ -304,9 +298,27 @@ impl Watch {
         self.kill_stopped_at = stopped.then(|| Instant::now().checked_add(self.grace)).flatten();
     }
 
+    /// Notes whether the agent in a bubble was stopped or continued.
+    fn look_inside(&mut self) {
+        let (Some(inside), Some(at)) = (self.inside, self.look_inside_at) else { return };
+        let now = Instant::now();
+        if at > now {
+            return;
+        }
+        self.look_inside_at = Some(now + LOOK_INSIDE_EVERY);
+        if ![inside, self.agent].into_iter().any(tree::is_stopped) {
+            self.kill_stopped_at = None;
+        } else if self.kill_stopped_at.is_none() {
+            self.kill_stopped_at = now.checked_add(self.grace);
+        }
+    }
+
     /// Kills and reaps until nothing is left, however fast it forks.
     fn kill_all(&mut self) {
-        while self.reap() {
+        while self.reap() || self.group.as_ref().is_some_and(Group::is_populated) {
+            if let Some(group) = &self.group {
+                group.kill();
+            }
             self.tree.kill();
             let mut fds = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
             // Whatever comes of it, the next round looks again.

@@ -12,13 +12,14 @@ use std::{
 };
 
 use sha2::{Digest as _, Sha256};
-use tokio::{
-    sync::watch,
-    time::{sleep, timeout},
-};
+use tokio::{sync::watch, time::timeout};
 use uuid::Uuid;
 
-use super::Caller;
+use super::{
+    Caller,
+    door::{Known, Proof, ProofKind},
+    lease::Lease,
+};
 use crate::state::{StateError, Token};
 
 /// By this a token is recognised where it should not be, for instance by
@@ -27,10 +28,6 @@ const MARK: &str = "cdt_";
 
 /// How long the store may take to write something that is waited for.
 const SAVING: Duration = Duration::from_secs(5);
-
-/// How often the clock is looked at while a stream is open: it may be set, and
-/// a machine may have slept.
-const LOOK: Duration = Duration::from_secs(20);
 
 /// What is kept of a token.
 pub type Hash = [u8; 32];
@@ -81,10 +78,21 @@ impl Issued {
 #[derive(Debug, Default)]
 struct Table {
     issued: HashMap<Hash, Issued>,
+    /// The same by whom they let in.
+    users: HashMap<String, Vec<Hash>>,
     /// Tokens that the store has not been told of.
     changed: HashSet<Hash>,
     /// Counts changes.
     version: u64,
+}
+
+impl Table {
+    fn put(&mut self, issued: Issued) {
+        let (user, hash) = (issued.caller.user.clone(), issued.hash);
+        if self.issued.insert(hash, issued).is_none() {
+            self.users.entry(user).or_default().push(hash);
+        }
+    }
 }
 
 /// All tokens that let somebody in. Clones share them.
@@ -96,18 +104,9 @@ pub struct Tokens {
     me: Caller,
 }
 
-/// Somebody who presented a good token.
-#[derive(Debug)]
-pub struct Known {
-    /// Who it is.
-    pub caller: Caller,
-    /// How long the token holds; the local one always does.
-    pub lease: Option<Lease>,
-}
-
-/// How long a token holds.
+/// A token that is held.
 #[derive(Debug, Clone)]
-pub struct Lease {
+pub struct Hold {
     table: watch::Receiver<Table>,
     hash: Hash,
 }
@@ -115,9 +114,10 @@ pub struct Lease {
 impl Tokens {
     /// The local token, and those that the store has.
     pub fn new(local: Token, issued: Vec<Issued>) -> Self {
-        let issued = issued.into_iter().map(|issued| (issued.hash, issued)).collect();
+        let mut table = Table::default();
+        issued.into_iter().for_each(|issued| table.put(issued));
         Self {
-            table: Arc::new(watch::channel(Table { issued, ..Table::default() }).0),
+            table: Arc::new(watch::channel(table).0),
             saved: Arc::new(watch::channel(0).0),
             local: Arc::new(local),
             me: Caller::local(),
@@ -127,7 +127,8 @@ impl Tokens {
     /// Who presents this; else why nobody does, which is for the log alone.
     pub fn find(&self, presented: &[u8]) -> Result<Known, &'static str> {
         if self.local.matches(presented) {
-            return Ok(Known { caller: self.me.clone(), lease: None });
+            let proof = Proof { kind: ProofKind::Local, detail: String::new(), expires: None };
+            return Ok(Known { caller: self.me.clone(), proof, lease: None });
         }
         // Which hashes there are cannot be learnt from the time this takes:
         // nobody can choose the hash of what they present.
@@ -140,8 +141,16 @@ impl Tokens {
             Standing::Revoked => return Err("revoked"),
         }
         let caller = issued.caller.clone();
+        let (detail, expires) = (issued.id.to_string(), Some(issued.expires));
         drop(table);
-        Ok(Known { caller, lease: Some(Lease { table: self.table.subscribe(), hash }) })
+        let proof = Proof { kind: ProofKind::Token, detail, expires };
+        let lease = Lease::Token(Hold { table: self.table.subscribe(), hash });
+        Ok(Known { caller, proof, lease: Some(lease) })
+    }
+
+    /// Whom the local token lets in: the user the service runs as.
+    pub fn me(&self) -> &Caller {
+        &self.me
     }
 
     /// Makes a token for somebody. It counts once it is saved.
@@ -164,7 +173,7 @@ impl Tokens {
     fn put(&self, issued: Issued) {
         self.table.send_modify(|table| {
             table.changed.insert(issued.hash);
-            table.issued.insert(issued.hash, issued);
+            table.put(issued);
             table.version += 1;
         });
     }
@@ -176,6 +185,17 @@ impl Tokens {
         issued.revoked.get_or_insert_with(SystemTime::now);
         self.put(issued.clone());
         Some(issued)
+    }
+
+    /// Whom a user's tokens let in now, and whether there ever were any. For the user the
+    /// service runs as there always is one.
+    pub(super) fn holders(&self, user: &str) -> (Vec<Caller>, bool) {
+        let table = self.table.borrow();
+        let hashes = table.users.get(user).map(Vec::as_slice).unwrap_or_default();
+        let issued = hashes.iter().filter_map(|hash| table.issued.get(hash));
+        let valid = issued.filter(|issued| issued.standing() == Standing::Valid);
+        let me = (self.me.user == user).then(|| self.me.clone());
+        (valid.map(|issued| issued.caller.clone()).chain(me).collect(), !hashes.is_empty())
     }
 
     /// All that were given out, newest first.
@@ -226,22 +246,22 @@ impl Tokens {
     }
 }
 
-impl Lease {
-    /// Waits until the token holds no more.
-    pub async fn over(mut self) {
-        loop {
-            let left = {
-                let table = self.table.borrow_and_update();
-                let issued = table.issued.get(&self.hash).filter(|it| it.standing() == Standing::Valid);
-                let Some(issued) = issued else { return };
-                issued.expires.duration_since(SystemTime::now()).unwrap_or_default()
-            };
-            tokio::select! {
-                // Without a table the service itself is ending.
-                changed = self.table.changed() => if changed.is_err() { return },
-                () = sleep(left.min(LOOK)) => {}
-            }
-        }
+impl Hold {
+    /// Until when it is good; nothing if it is not any more.
+    pub(super) fn until(&mut self) -> Option<SystemTime> {
+        let table = self.table.borrow_and_update();
+        let issued = table.issued.get(&self.hash).filter(|it| it.standing() == Standing::Valid)?;
+        Some(issued.expires)
+    }
+
+    /// Whether it is a hold on the same token.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        self.hash == other.hash
+    }
+
+    /// Waits until some token has changed.
+    pub(super) async fn changed(&mut self) -> Result<(), watch::error::RecvError> {
+        self.table.changed().await
     }
 }
 

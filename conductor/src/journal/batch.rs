@@ -26,6 +26,10 @@ pub(super) struct Entry {
     /// The last number it stands for.
     pub last_seq: u64,
     pub at_us: i64,
+    pub origin: Origin,
+    pub to: Destination,
+    /// How many frames it holds.
+    pub count: u32,
     /// The checksum, not yet bound to a place.
     sum: u32,
 }
@@ -122,9 +126,9 @@ impl Batch {
         head.len = (self.bytes.len() - start) as u64;
         head.encode(&mut self.bytes[start..]);
         let last_seq = last_seq.unwrap_or(head.first_seq + u64::from(head.count) - 1);
-        let RecordHead { stream, first_seq, at_us, .. } = head;
+        let RecordHead { stream, first_seq, at_us, origin, to, count, .. } = head;
         let sum = plain_sum(&self.bytes[start..]);
-        self.entries.push(Entry { start, stream, first_seq, last_seq, at_us, sum });
+        self.entries.push(Entry { start, stream, first_seq, last_seq, at_us, origin, to, count, sum });
     }
 
     /// Binds all records to where they are about to be written.

@@ -18,6 +18,7 @@ use super::{
     Cause, Class, Recording, Refused, Settings,
     batch::Batch,
     disk::{Disk, is_full, retried, set_aside, sync_directory, write_all},
+    figures::Frames,
     format::{Position, SEGMENT_HEADER, SegmentHead},
     index::Index,
 };
@@ -126,6 +127,9 @@ pub(super) struct Log {
 
     /// Appends so far: what tickets count.
     pub written: u64,
+    /// The frames and bytes of these.
+    pub frames: Frames,
+    pub appended: u64,
     /// Where the next record goes.
     pub end: Position,
     /// The appends that are on the medium.
@@ -145,6 +149,8 @@ pub(super) struct Log {
     /// In strict mode: which appends are shipped once a position is.
     pub marks: VecDeque<(Position, u64)>,
     pub unshipped: u64,
+    /// When the first record was made since the ledger had all.
+    pub behind_since_us: i64,
     pub alarmed: bool,
     /// What the file `shipped` says.
     pub told_shipped: Position,
@@ -185,6 +191,8 @@ impl Log {
             spare: None,
             dead: Vec::new(),
             written: 0,
+            frames: Frames::default(),
+            appended: 0,
             end: Position::default(),
             synced: 0,
             synced_end: Position::default(),
@@ -197,6 +205,7 @@ impl Log {
             shipped_no: 0,
             marks: VecDeque::new(),
             unshipped: 0,
+            behind_since_us: 0,
             alarmed: false,
             told_shipped: Position::default(),
             left: Vec::new(),
@@ -263,7 +272,8 @@ impl Log {
         }
         match outcome {
             Ok(number) => {
-                if class == Class::Effect {
+                // Where nobody waits, the sync comes in its own time.
+                if class == Class::Effect && self.settings.recording != Recording::BestEffort {
                     self.wanted = number;
                 }
                 Ok(number)
@@ -388,6 +398,10 @@ impl Log {
             return Err((batch, failure));
         }
         self.settle(&batch);
+        for entry in batch.entries() {
+            self.frames.add(entry.origin, entry.to, entry.count);
+        }
+        self.appended += batch.len() as u64;
         self.written += 1;
         self.unsynced_bytes += batch.len() as u64;
         self.dirty_since.get_or_insert_with(Instant::now);
@@ -397,6 +411,11 @@ impl Log {
 
     /// Notes where a batch now stands.
     pub(super) fn settle(&mut self, batch: &Batch) {
+        if self.unshipped == 0
+            && let Some(first) = batch.entries().first()
+        {
+            self.behind_since_us = first.at_us;
+        }
         let segment = self.segments.entry(self.end.segment).or_default();
         for entry in batch.entries() {
             let at = Position { offset: self.end.offset + entry.start as u64, ..self.end };

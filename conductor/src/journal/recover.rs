@@ -108,8 +108,10 @@ pub(super) fn recover(log: &mut Log, recovered: &mut Recovered) -> Result<(), Jo
     log.told_shipped = log.shipped;
     match heads::read(&log.dir) {
         Some(heads) => {
-            // Processes and connections do not come back; sessions do, and so do we.
-            let back = |stream: Stream| stream.kind == StreamKind::Session || stream.id == log.id;
+            // Processes and connections do not come back; sessions and grants do, and so do we.
+            let back = |stream: Stream| {
+                matches!(stream.kind, StreamKind::Session | StreamKind::Grant) || stream.id == log.id
+            };
             for (stream, last_seq) in heads.into_iter().filter(|(stream, _)| back(*stream)) {
                 log.index.used(stream, last_seq);
             }

@@ -56,10 +56,16 @@ impl Log {
             bytes: self.segments.values().map(|segment| segment.end).sum(),
             segments: self.segments.len(),
             unsynced: self.unsynced_bytes,
+            frames: self.frames,
+            appended: self.appended,
             unrecorded: self.unrecorded,
             damaged: self.damaged,
             refusing: self.refusing(),
-            oldest_unshipped_us: if behind { time(self.shipped) } else { None },
+            // Times are kept every now and then only; nothing is older than this.
+            oldest_unshipped_us: match behind {
+                true => time(self.shipped).map(|at_us| at_us.max(self.behind_since_us)),
+                false => None,
+            },
             shipped: self.shipped,
             end: self.end,
         }

@@ -96,9 +96,11 @@ fn wait<'a>(shared: &'a Shared, mut log: MutexGuard<'a, Log>, until: Option<Inst
 fn sync<'a>(shared: &'a Shared, log: MutexGuard<'a, Log>) -> MutexGuard<'a, Log> {
     let (target, end, files, disk) = (log.written, log.end, log.dirty.clone(), log.disk.clone());
     drop(log);
+    let began = Instant::now();
     let done = files.iter().try_for_each(|open| {
         retried(|| disk.sync_data(&open.file)).map_err(|error| Failure::new("sync", &open.path, &error))
     });
+    shared.figures.syncs.took(began.elapsed());
     let mut log = shared.lock();
     let mut freed = VecDeque::new();
     match done {
@@ -108,6 +110,7 @@ fn sync<'a>(shared: &'a Shared, log: MutexGuard<'a, Log>) -> MutexGuard<'a, Log>
             log.chores |= far && log.spare.is_none() && log.trouble.is_none();
         }
         Err(failure) => {
+            shared.figures.sync_failures.one();
             log.abandon();
             log.fail(failure, true);
         }

@@ -25,6 +25,8 @@ use crate::journal::Journal;
 mod frames;
 mod records;
 
+pub(super) use records::record;
+
 /// Questions that may be asked at the same time; more wait.
 const QUESTIONS: usize = 8;
 
@@ -393,7 +395,7 @@ fn touches(question: &mut Question, path: &str) {
 }
 
 /// The first and the last id that begin so.
-fn ids_beginning(prefix: &str) -> Option<(Uuid, Uuid)> {
+pub(super) fn ids_beginning(prefix: &str) -> Option<(Uuid, Uuid)> {
     let digits: String = prefix.chars().filter(|c| *c != '-').collect();
     if digits.is_empty() || digits.len() > 32 {
         return None;

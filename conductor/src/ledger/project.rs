@@ -10,6 +10,7 @@
 //! value is one that both databases take. What is left out is still in the
 //! frame itself.
 
+mod approvals;
 pub mod json;
 mod notes;
 mod options;
@@ -105,6 +106,8 @@ pub struct State {
     /// A history is being replayed that we have recorded already.
     replaying: bool,
     waiting: Waiting<requests::What>,
+    /// Questions that people have not answered.
+    approvals: Vec<approvals::Open>,
     messages: updates::Messages,
     calls: HashMap<u64, tools::Call>,
     /// File accesses of this turn's tool calls that were told already.
@@ -167,6 +170,8 @@ pub fn project(state: &mut State, frame: &FrameView<'_>) -> Projected {
             StreamKind::Session => step.session(),
             StreamKind::Process => step.process(),
             StreamKind::Connection => step.connection(),
+            // It has notes only.
+            StreamKind::Grant => {}
         }
     }
     let Step { session, mut facts, .. } = step;
@@ -246,6 +251,14 @@ impl<'a> Step<'a> {
 
     /// A frame of a conversation.
     fn session(&mut self) {
+        // What an agent says that the session has left is kept, and counts for nothing; an answer
+        // that was kept back leaves its turn to another agent.
+        if (self.frame.origin, self.frame.to) == (Origin::Agent, Destination::Record) {
+            if matches!(self.peek.kind, Kind::Result | Kind::Error) {
+                self.answered();
+            }
+            return;
+        }
         let params = self.get(self.peek.params);
         match (self.peek.kind, params) {
             (Kind::Notification, Some(params)) => match self.peek.method {

@@ -73,6 +73,8 @@ pub struct Progress {
     pub written: Written,
     /// Batches that were committed since the start.
     pub batches: u64,
+    /// Attempts that failed since the start.
+    pub failures: u64,
     /// A damaged file that was moved aside.
     pub set_aside: Option<PathBuf>,
 }
@@ -343,6 +345,11 @@ impl Shipper {
         let why: Arc<str> = error.to_string().into();
         let before = self.progress.borrow().down.clone();
         let is_news = before.as_deref() != Some(&*why);
+        // Nobody needs to be told of one more.
+        self.progress.send_if_modified(|progress| {
+            progress.failures += 1;
+            false
+        });
         if !is_news {
             return;
         }

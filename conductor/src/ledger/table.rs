@@ -110,6 +110,16 @@ pub const COMMANDS: usize = 8;
 pub const USAGE: usize = 9;
 /// The outcome of one request for permission.
 pub const DECISIONS: usize = 10;
+/// A model or a mode that an agent offers.
+pub const MODELS: usize = 11;
+/// Where a prompt went.
+pub const ROUTES_TAKEN: usize = 12;
+/// A question about permission that people were asked.
+pub const APPROVALS: usize = 13;
+/// An answer that is remembered.
+pub const GRANTS: usize = 14;
+/// One use of it.
+pub const GRANT_USES: usize = 15;
 
 /// Every derived table, by the numbers above.
 pub const TABLES: &[Table] = &[
@@ -174,6 +184,10 @@ pub const TABLES: &[Table] = &[
             column("exit_signal", Text, First),
             column("crashed", Bool, First),
             column("stderr_tail", Text, First),
+            column("sandbox_mode", Text, First),
+            column("sandbox", Text, First),
+            column("sandbox_missing", Text, First),
+            column("leftovers", Int, Last),
         ],
     },
     Table {
@@ -266,7 +280,7 @@ pub const TABLES: &[Table] = &[
             column("path", Text, First),
             // read, write, delete, move, mention, touch
             column("access", Text, First),
-            // fs, diff, location, resource, mention, input
+            // fs, diff, location, resource, mention, input, survey
             column("source", Text, First),
             column("call", Int, First),
             column("tool_call_id", Text, First),
@@ -363,6 +377,118 @@ pub const TABLES: &[Table] = &[
             column("policy_revision", Text, First),
             column("sub_actions", Json, First),
             column("judging_us", Int, First),
+            // allow, ask, deny
+            column("ruled", Text, First),
+            column("subject", Json, First),
+            column("is_whole", Bool, First),
+            column("terms", Json, First),
+        ],
+    },
+    Table {
+        name: "models",
+        key: 3,
+        columns: &[
+            column("agent", Text, First),
+            // model, mode
+            column("kind", Text, First),
+            column("value", Text, First),
+            column("name", Text, Last),
+            column("agent_version", Text, Last),
+            column("first_us", Int, First),
+            column("last_us", Int, Greatest),
+            column("process_id", Id, Last),
+        ],
+    },
+    Table {
+        name: "routes_taken",
+        key: 2,
+        columns: &[
+            column("session_id", Id, First),
+            column("seq", Int, First),
+            column("turn", Int, First),
+            column("user_name", Text, First),
+            column("team", Text, First),
+            column("agent", Text, First),
+            column("from_agent", Text, First),
+            column("model", Text, First),
+            column("mode", Text, First),
+            column("route", Text, First),
+            // named, route, model, bound, default
+            column("how", Text, First),
+            column("reason", Text, First),
+            column("attempt", Int, First),
+            column("failed", Text, First),
+            column("at_us", Int, First),
+        ],
+    },
+    Table {
+        name: "approvals",
+        key: 1,
+        columns: &[
+            column("approval_id", Id, First),
+            column("session_id", Id, First),
+            column("seq", Int, First),
+            column("turn", Int, First),
+            column("user_name", Text, First),
+            column("team", Text, First),
+            column("agent", Text, First),
+            column("for_user", Text, First),
+            column("rule", Text, First),
+            column("reason", Text, First),
+            column("approvers", Text, First),
+            column("terms", Json, First),
+            column("is_shown", Bool, First),
+            column("asked_us", Int, First),
+            column("due_us", Int, First),
+            column("ended_us", Int, First),
+            column("duration_us", Int, First),
+            column("outcome", Text, First),
+            column("answered_by", Text, First),
+            column("answered_via", Text, First),
+            column("answer_reason", Text, First),
+        ],
+    },
+    Table {
+        name: "grants",
+        key: 1,
+        columns: &[
+            column("grant_id", Id, First),
+            // session, root, user, team
+            column("scope", Text, First),
+            column("scope_name", Text, First),
+            column("session_id", Id, First),
+            column("author", Text, First),
+            column("team", Text, First),
+            column("reason", Text, First),
+            column("what", Text, First),
+            column("parts", Json, First),
+            column("given_us", Int, First),
+            column("expires_us", Int, First),
+            column("most_uses", Int, First),
+            column("uses", Int, Greatest),
+            column("last_used_us", Int, Greatest),
+            column("revoked_us", Int, First),
+            column("revoked_by", Text, First),
+            column("end_reason", Text, First),
+        ],
+    },
+    Table {
+        name: "grant_uses",
+        key: 2,
+        columns: &[
+            column("session_id", Id, First),
+            // The note that tells of the use.
+            column("seq", Int, First),
+            column("turn", Int, First),
+            column("user_name", Text, First),
+            column("team", Text, First),
+            column("agent", Text, First),
+            column("grant_id", Id, First),
+            column("request", Int, First),
+            column("number", Int, First),
+            column("uses_left", Int, First),
+            column("sub_actions", Json, First),
+            column("at_us", Int, First),
         ],
     },
 ];

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::text::{join, shown};
+
 /// What a request comes to, from mild to strict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -16,9 +18,23 @@ pub enum Effect {
     Deny,
 }
 
+impl Effect {
+    /// The word for it in files and records.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Ask => "ask",
+            Self::Deny => "deny",
+        }
+    }
+}
+
 /// One thing that a request would do.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
+///
+/// Records keep these as JSON and read them again, perhaps with another program: a member
+/// that is not known here may change the meaning, so it makes a record unreadable.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum SubAction {
     /// A program is started.
     Run(Command),
@@ -78,10 +94,60 @@ impl SubAction {
     pub fn unknown(what: impl Into<String>) -> Self {
         Self::Unknown { what: what.into() }
     }
+
+    /// What would be done, in words for people: where paths lead, not how they were
+    /// written; hidden characters are shown by their numbers.
+    pub fn in_words(&self, most: usize) -> String {
+        let shown = |text: &str| shown(text, most);
+        let place = |fact: &PathFact| match &fact.resolved {
+            Some(resolved) => shown(&resolved.to_string_lossy()),
+            None => shown(&fact.given),
+        };
+        match self {
+            Self::Run(command) => {
+                let words = command.words.iter().map(|word| word.text.as_str());
+                let line: Vec<&str> = std::iter::once(command.program.as_str()).chain(words).collect();
+                let line = join(line.into_iter());
+                format!("run `{}` in {}", shown(&line), shown(&command.cwd.to_string_lossy()))
+            }
+            Self::Read(fact) => format!("read {}", place(fact)),
+            Self::Write(fact) => format!("write {}", place(fact)),
+            Self::Fetch(fact) => format!("fetch {}", shown(&fact.given)),
+            Self::Mcp { server, tool } => {
+                format!("call the tool {} of the MCP server {}", shown(tool), shown(server))
+            }
+            Self::Tool { name } => format!("use the tool {}", shown(name)),
+            Self::Mode { id } => format!("change to the mode {}", shown(id)),
+            Self::Model { id } => format!("change to the model {}", shown(id)),
+            Self::Setting { id, value } => format!("set {} to {}", shown(id), shown(value)),
+            Self::Agent { name } => format!("use the agent {}", shown(name)),
+            Self::Server(fact) => format!("use the MCP server {}: {}", shown(&fact.name), shown(&fact.shown)),
+            Self::Unknown { what } => format!("something that cannot be told: {}", shown(what)),
+        }
+    }
+
+    /// The path that is read or written.
+    pub fn path(&self) -> Option<&PathFact> {
+        match self {
+            Self::Read(fact) | Self::Write(fact) => Some(fact),
+            _ => None,
+        }
+    }
+
+    /// Whether two that are equal do the same: a command that reads what another
+    /// writes, and tools whose arguments are not part of them, may do anything.
+    pub fn is_exact(&self) -> bool {
+        match self {
+            Self::Run(command) => !command.is_piped,
+            Self::Mcp { .. } | Self::Tool { .. } | Self::Unknown { .. } => false,
+            _ => true,
+        }
+    }
 }
 
 /// A program with its arguments.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Command {
     /// The program as written.
     pub program: String,
@@ -101,7 +167,8 @@ pub struct Command {
 }
 
 /// An argument, and the path that it would be if it is one.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Word {
     /// The argument, quotes removed.
     pub text: String,
@@ -114,7 +181,8 @@ pub struct Word {
 }
 
 /// A path, and what the disk says about it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct PathFact {
     /// As it was given.
     pub given: String,
@@ -135,7 +203,8 @@ pub struct PathFact {
 }
 
 /// An address on the network, taken apart.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct UrlFact {
     /// As it was given.
     pub given: String,
@@ -175,7 +244,8 @@ pub enum Network {
 }
 
 /// An MCP server that an editor brings.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ServerFact {
     /// Its name, as the editor has it.
     pub name: String,

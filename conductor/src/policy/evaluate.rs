@@ -1,12 +1,16 @@
 //! What the rules say. Pure: the same facts and rules, the same verdict.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::Arc,
+};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{
-    Command, Effect, Policy, SubAction,
-    rules::{Found, Kind, Matched, Rule},
+    AskTerms, Command, Effect, Policy, SubAction,
+    rules::{Found, Kind, Matched, Rule, Sight},
     text, urls,
 };
 
@@ -21,9 +25,10 @@ const MOST_REASONS: usize = 3;
 const SHOWN: usize = 80;
 
 /// Who asks, and where.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Subject {
-    /// The session's owner.
+    /// Whoever prompts.
     pub user: String,
     /// Their teams.
     pub teams: Vec<String>,
@@ -45,6 +50,9 @@ pub struct Judged {
     /// What would be done.
     #[serde(flatten)]
     pub action: SubAction,
+    /// It was found by a rule in the words of the command before it; other rules may not find it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub derived: bool,
     /// The outcome.
     pub decision: Effect,
     /// Ids of the rules behind it; none if no rule matched.
@@ -67,6 +75,9 @@ pub struct Verdict {
     /// Every sub-action with its own outcome; those that a rule has found in the words of a
     /// command follow it.
     pub sub_actions: Vec<Judged>,
+    /// How the rules that ask want it asked; none if they do not say.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub asks: Vec<Arc<AskTerms>>,
 }
 
 impl Verdict {
@@ -78,6 +89,39 @@ impl Verdict {
         }
         let reason = format!("{} (it would be asked about, but nobody can be asked here)", self.reason);
         Self { decision: Effect::Deny, reason, ..self }
+    }
+
+    /// This and another verdict about the same sub-actions: of each the stricter outcome, and
+    /// whatever only the other has found in words. Whoever answers has to be content with both.
+    #[must_use]
+    pub(super) fn and(mut self, mut other: Self) -> Self {
+        let mut all: Vec<Judged> = Vec::with_capacity(self.sub_actions.len());
+        let mut own = self.sub_actions.into_iter().peekable();
+        let mut others = other.sub_actions.into_iter().peekable();
+        while let Some(part) = own.next() {
+            let from = all.len();
+            all.push(part);
+            all.extend(std::iter::from_fn(|| own.next_if(|part| part.derived)));
+            let first = others.next();
+            let derived = std::iter::from_fn(|| others.next_if(|part| part.derived));
+            for part in first.into_iter().chain(derived) {
+                let is_same = |it: &&mut Judged| it.derived == part.derived && it.action == part.action;
+                match all.iter_mut().skip(from).find(is_same) {
+                    Some(known) if known.decision < part.decision => *known = part,
+                    Some(_) => {}
+                    None => all.push(part),
+                }
+            }
+        }
+        other.rules.retain(|rule| !self.rules.contains(rule));
+        self.rules.append(&mut other.rules);
+        // Where nobody is named, it is asked in the usual way.
+        if self.asks.is_empty() != other.asks.is_empty() {
+            self.asks.push(Arc::new(AskTerms::default()));
+        }
+        other.asks.retain(|terms| !self.asks.contains(terms));
+        self.asks.append(&mut other.asks);
+        verdict(all, self.rules, self.asks)
     }
 }
 
@@ -92,7 +136,7 @@ impl Policy {
             policy: self,
             subject,
             is_for: vec![None; self.rule_count()],
-            matched: vec![false; self.rule_count()],
+            matched: BTreeSet::new(),
             has_many_words: actions.iter().map(words).sum::<usize>() > MOST_WORDS,
         };
         let mut judged = Vec::with_capacity(actions.len());
@@ -100,12 +144,14 @@ impl Policy {
             judge.judge(action, &mut judged);
         }
         let rules = judge.matched_ids();
-        verdict(judged, rules)
+        let asking = judged.iter().filter(|each| each.decision == Effect::Ask);
+        let asks = self.ask_terms(asking.map(|each| each.rules.as_slice()));
+        verdict(judged, rules, asks)
     }
 }
 
 /// The strictest of all counts.
-fn verdict(judged: Vec<Judged>, rules: Vec<String>) -> Verdict {
+fn verdict(judged: Vec<Judged>, rules: Vec<String>, asks: Vec<Arc<AskTerms>>) -> Verdict {
     // A request that would do nothing was not understood.
     let decision = judged.iter().map(|each| each.decision).max().unwrap_or(Effect::Ask);
     let strictest = || judged.iter().filter(|each| each.decision == decision);
@@ -125,7 +171,7 @@ fn verdict(judged: Vec<Judged>, rules: Vec<String>) -> Verdict {
         "it could not be told what would happen".clone_into(&mut reason);
     }
     let rule = strictest().find_map(|each| each.rules.first().cloned());
-    Verdict { decision, rule, rules, reason, sub_actions: judged }
+    Verdict { decision, rule, rules, reason, sub_actions: judged, asks }
 }
 
 struct Judge<'a> {
@@ -134,7 +180,7 @@ struct Judge<'a> {
     /// Whether a rule is for the subject, as far as somebody wanted to know.
     is_for: Vec<Option<bool>>,
     /// Which rules have matched anything.
-    matched: Vec<bool>,
+    matched: BTreeSet<usize>,
     has_many_words: bool,
 }
 
@@ -151,6 +197,7 @@ impl<'a> Judge<'a> {
                 let reason = format!("the commands have more than {MOST_WORDS} words");
                 judged.push(Judged {
                     action: action.clone(),
+                    derived: false,
                     decision: Effect::Ask,
                     rules: Vec::new(),
                     reason,
@@ -169,26 +216,28 @@ impl<'a> Judge<'a> {
             rules => reasons(rules),
         };
         let rules = behind.iter().map(|rule| rule.id.clone()).collect();
-        judged.push(Judged { action: action.clone(), decision, rules, reason });
+        judged.push(Judged { action: action.clone(), derived: false, decision, rules, reason });
         judged.extend(derived);
+    }
+
+    fn is_for(&mut self, at: usize, rule: &Rule) -> bool {
+        let known = self.is_for.get(at).copied().flatten();
+        let is_for = known.unwrap_or_else(|| rule.is_for(self.subject));
+        if let Some(known) = self.is_for.get_mut(at) {
+            *known = Some(is_for);
+        }
+        is_for
     }
 
     /// The rules that match a sub-action, by id.
     fn matching(&mut self, action: &SubAction) -> Vec<(&'a Rule, Matched)> {
         let mut all = Vec::new();
+        let sight = action.path().map(Sight::of);
         for (at, rule) in self.policy.candidates(action) {
-            let is_for = self.is_for.get(at).copied().flatten();
-            let is_for = is_for.unwrap_or_else(|| rule.is_for(self.subject));
-            if let Some(known) = self.is_for.get_mut(at) {
-                *known = Some(is_for);
-            }
-            if !is_for {
-                continue;
-            }
-            if let Some(how) = rule.matches(action).filter(|_| rule.is_there(self.subject, action)) {
-                if let Some(matched) = self.matched.get_mut(at) {
-                    *matched = true;
-                }
+            // Most rules are about something else, which is quicker to see than for whom they are.
+            let Some(how) = rule.matches_seen(action, sight.as_ref()) else { continue };
+            if self.is_for(at, rule) && rule.is_there(self.subject, action) {
+                self.matched.insert(at);
                 all.push((at, rule, how));
             }
         }
@@ -236,7 +285,8 @@ impl<'a> Judge<'a> {
         }
         let mut judged = Vec::with_capacity(1);
         self.judge(&derived(command, found), &mut judged);
-        let Some(judged) = judged.pop() else { return Effect::Ask };
+        let Some(mut judged) = judged.pop() else { return Effect::Ask };
+        judged.derived = true;
         let decision = judged.decision;
         cache.insert(found, judged);
         decision
@@ -244,8 +294,7 @@ impl<'a> Judge<'a> {
 
     /// Ids of all rules that have matched, the strictest first.
     fn matched_ids(&self) -> Vec<String> {
-        let rules = self.policy.rules().zip(&self.matched).filter(|(_, matched)| **matched);
-        let mut rules: Vec<&Rule> = rules.map(|(rule, _)| rule).collect();
+        let mut rules: Vec<&Rule> = self.matched.iter().filter_map(|at| self.policy.rule(*at)).collect();
         rules.sort_by_key(|rule| std::cmp::Reverse(rule.effect));
         rules.iter().map(|rule| rule.id.clone()).collect()
     }

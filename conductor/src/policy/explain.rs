@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Action, Disk, Ground, Policy, Subject, Verdict, normalise, normalise::check_keys};
+use super::{Absent, Action, Disk, Ground, Policy, Subject, Verdict, normalise, normalise::check_keys};
 
 /// What is asked about. All but `action` may be left out.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -73,7 +73,7 @@ impl Question {
             Some(roots) => roots.iter().map(|root| resolved(root)).collect(),
             None => vec![cwd.clone()],
         };
-        let disk = Disk { roots, search: search.to_vec() };
+        let disk = Disk::resolved(roots, search.to_vec(), Absent::default());
         let actions = normalise(&action, &Ground { cwd: &cwd, resolver: &disk });
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let subject = Subject {

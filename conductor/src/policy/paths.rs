@@ -4,20 +4,29 @@
 //! followed, `..` taken from where the link has led. A text comparison would be
 //! cheated by each of these. What a walk cannot see: hard links (a second name
 //! of a file looks like the first), and what is swapped after it was looked at;
-//! whoever acts for an agent has to open files beneath the roots themselves.
+//! whoever acts for an agent has to open the place that was found, without links.
 
+mod absent;
+mod looks;
 mod memory;
 pub mod protected;
+pub mod survey;
 mod walk;
 
 use std::{
-    fs::Metadata,
-    os::unix::fs::PermissionsExt as _,
+    borrow::Cow,
+    cell::RefCell,
+    io::ErrorKind,
+    os::unix::ffi::OsStrExt as _,
     path::{Component, Path, PathBuf},
 };
 
 pub(super) use self::memory::Memory;
-use self::walk::{Walk, walk};
+pub use self::{absent::Absent, looks::Looks};
+use self::{
+    looks::Look,
+    walk::{Walk, walk},
+};
 use super::{PathFact, text};
 
 /// The longest path a kernel takes.
@@ -32,6 +41,28 @@ pub trait Resolver {
     /// (see `Command::is_local`). A name with a slash is a path from `cwd`; another is looked
     /// up in `PATH`.
     fn program(&self, cwd: &Path, name: &str) -> (Option<PathBuf>, bool);
+
+    /// The same as [`Self::path`] for one of several questions about the same request: what was
+    /// looked at need not be looked at again.
+    fn path_among(&self, _: &Looks, cwd: &Path, given: &str) -> PathFact {
+        self.path(cwd, given)
+    }
+
+    /// The same as [`Self::program`] for one of several questions about the same request.
+    fn program_among(&self, _: &Looks, cwd: &Path, name: &str) -> (Option<PathBuf>, bool) {
+        self.program(cwd, name)
+    }
+
+    /// Whether there is certainly nothing at a place. A quicker answer than [`Self::path`] can
+    /// give, for what is hardly ever there.
+    fn is_absent(&self, _: &Path) -> bool {
+        false
+    }
+
+    /// The same for one of several questions about the same request.
+    fn is_absent_among(&self, _: &Looks, path: &Path) -> bool {
+        self.is_absent(path)
+    }
 }
 
 /// The disk as it is.
@@ -40,7 +71,8 @@ pub struct Disk {
     /// The session's roots, resolved.
     pub roots: Vec<PathBuf>,
     /// Directories in which programs are looked for, in order.
-    pub search: Vec<PathBuf>,
+    search: Vec<PathBuf>,
+    absent: RefCell<Absent>,
 }
 
 impl Disk {
@@ -48,45 +80,76 @@ impl Disk {
     /// it. `search` is as in `PATH`, also entries that are relative or empty.
     pub fn new<P: AsRef<Path>>(roots: impl IntoIterator<Item = P>, search: Vec<PathBuf>) -> Self {
         let roots = roots.into_iter().filter_map(|root| root.as_ref().canonicalize().ok()).collect();
-        Self { roots, search }
+        Self::resolved(roots, search, Absent::default())
+    }
+
+    /// The same with roots that are resolved, and with what is known from earlier requests.
+    pub fn resolved(roots: Vec<PathBuf>, search: Vec<PathBuf>, absent: Absent) -> Self {
+        Self { roots, search, absent: RefCell::new(absent) }
+    }
+
+    /// What is known by now, for the next request.
+    pub fn into_absent(self) -> Absent {
+        self.absent.into_inner()
     }
 
     /// Walks a path. Roots have no links, so the walk starts at the innermost one that is
     /// above.
-    fn walk(&self, cwd: &Path, given: &str) -> Result<Walk, String> {
+    fn walk(&self, looks: &Looks, cwd: &Path, given: &str) -> Result<Walk, String> {
         let whole = if given.starts_with('/') { PathBuf::from(given) } else { joined(cwd, given)? };
         // Stripping a prefix forgets a slash at the end, which means that a directory is wanted.
         let wants_directory = given.ends_with('/') || given.ends_with("/.");
-        let root = innermost(&self.roots, &whole);
-        let (start, rest) = match root {
-            Some(root) => (root.clone(), whole.strip_prefix(root).unwrap_or(&whole).to_path_buf()),
-            None => (PathBuf::from("/"), whole),
+        let (start, rest) = match innermost(&self.roots, &whole) {
+            Some(root) => (root.clone(), whole.strip_prefix(root).unwrap_or(&whole)),
+            None => (PathBuf::from("/"), whole.as_path()),
         };
-        walk(start, &rest, wants_directory)
+        walk(looks, start, rest, wants_directory)
     }
 
-    /// Anyone, and so an agent, may have put this file there.
-    fn is_local(&self, file: &Path) -> bool {
-        let is_plain = |metadata: Metadata| metadata.is_file() && !is_open(&metadata);
+    /// Anyone, and so an agent, may have put this file there, which is reached without links.
+    fn is_local(&self, looks: &Looks, file: &Path) -> bool {
+        let is_open = |directory: &Path| looks.at(directory).map_or(true, |look| look.is_open);
         innermost(&self.roots, file).is_some()
-            || !file.metadata().is_ok_and(is_plain)
-            || file.parent().is_none_or(open_to_all)
+            || !looks.at(file).is_ok_and(|look| look.kind.is_file() && !look.is_open)
+            || file.parent().is_none_or(is_open)
     }
 
     /// A path to a program leads through a directory of `PATH`: one that lies elsewhere is not known by its name.
-    fn is_searched(&self, name: &str) -> bool {
-        let real = |directory: &Path| directory.canonicalize().ok();
-        let Some(directory) = Path::new(name).parent().and_then(real) else { return false };
-        self.search.iter().any(|entry| entry.is_absolute() && real(entry).as_ref() == Some(&directory))
+    fn is_searched(&self, looks: &Looks, name: &str) -> bool {
+        let Some(directory) = Path::new(name).parent().and_then(|directory| looks.real(directory)) else {
+            return false;
+        };
+        self.search.iter().any(|entry| entry.is_absolute() && looks.real(entry).as_ref() == Some(&directory))
     }
 
-    /// An agent may put a file into this directory of `PATH`.
-    fn is_open<'a>(&self, directory: &'a Path, seen: &mut Seen<'a>) -> bool {
+    /// Where a directory of `PATH` is, what is there, and whether it is known not to have a name;
+    /// none if that takes a closer look.
+    fn real<'a>(
+        &self,
+        looks: &Looks,
+        directory: &'a Path,
+        name: &str,
+    ) -> Option<(Cow<'a, Path>, Look, bool)> {
+        let look = looks.at(directory).ok()?;
+        // One that was reached without links, and is the same still, need not be walked to again.
+        if let Some(is_absent) = self.absent.borrow().of(directory, look.stamp, name) {
+            return Some((Cow::Borrowed(directory), look, is_absent));
+        }
+        if let Some(look) = looks.plain(directory) {
+            return Some((Cow::Borrowed(directory), look, false));
+        }
+        let walked = walk(looks, PathBuf::from("/"), directory.strip_prefix("/").ok()?, true).ok()?;
+        let mut look = looks.at(&walked.real).ok().filter(|look| look.kind.is_dir())?;
+        // Who may replace a link on the way decides where it leads.
+        look.is_open |= walked.links.iter().any(|link| innermost(&self.roots, link).is_some());
+        let is_absent = self.absent.borrow().of(&walked.real, look.stamp, name);
+        Some((Cow::Owned(walked.real), look, is_absent == Some(true)))
+    }
+
+    /// An agent may put a file into this directory of `PATH`, where something is odd.
+    fn is_open(&self, directory: &Path) -> bool {
         if !directory.is_absolute() {
             return true;
-        }
-        if let Some(is_open) = seen.plain(directory) {
-            return is_open || innermost(&self.roots, directory).is_some();
         }
         match directory.canonicalize() {
             Ok(real) => innermost(&self.roots, &real).is_some() || open_to_all(&real),
@@ -94,44 +157,54 @@ impl Disk {
             Err(_) => innermost(&self.roots, directory).is_some(),
         }
     }
-}
 
-/// Directories that were looked at in one search. Those of `PATH` lie beside one another, and looking
-/// at all that is above each of them is most of what a search costs.
-#[derive(Default)]
-struct Seen<'a>(Vec<(&'a Path, Option<bool>)>);
-
-impl<'a> Seen<'a> {
-    /// Whether everyone may write to a directory that is reached without links; none if it is not.
-    fn plain(&mut self, directory: &'a Path) -> Option<bool> {
-        if directory.components().any(|component| component == Component::ParentDir) {
+    /// Looks for a program in a directory that is like this and reached without links: the file that
+    /// it is, and whether that is local.
+    fn found_in(
+        &self,
+        looks: &Looks,
+        directory: &Path,
+        look: Look,
+        name: &str,
+    ) -> Option<(Option<PathBuf>, bool)> {
+        let file = directory.join(name);
+        if looks.at(&file).is_err_and(|kind| kind == ErrorKind::NotFound) {
+            self.absent.borrow_mut().note(directory, look.stamp, name);
             return None;
         }
-        let mut above = directory.ancestors();
-        let is_open = above.next().and_then(|directory| self.look(directory))?;
-        let mut above = above.filter(|above| above.parent().is_some());
-        above.all(|directory| self.look(directory).is_some()).then_some(is_open)
+        self.found(looks, &file)
     }
 
-    fn look(&mut self, directory: &'a Path) -> Option<bool> {
-        let is_same = |(seen, _): &&(&Path, Option<bool>)| seen.as_os_str() == directory.as_os_str();
-        if let Some((_, known)) = self.0.iter().find(is_same) {
-            return *known;
+    /// The same wherever the file lies, and whatever leads there.
+    fn found(&self, looks: &Looks, file: &Path) -> Option<(Option<PathBuf>, bool)> {
+        let is_program = |look: &Look| look.kind.is_file() && look.is_executable;
+        match file.strip_prefix("/").map(|rest| walk(looks, PathBuf::from("/"), rest, false)) {
+            Ok(Ok(Walk { real, .. })) => {
+                looks.at(&real).ok().filter(is_program)?;
+                let is_local = self.is_local(looks, &real);
+                Some((real.to_str().is_some().then_some(real), is_local))
+            }
+            // Something is there, but it cannot be told what.
+            _ => look_through(file).filter(is_program).map(|_| (None, true)),
         }
-        let metadata = directory.symlink_metadata().ok().filter(Metadata::is_dir);
-        let found = metadata.map(|metadata| is_open(&metadata));
-        self.0.push((directory, found));
-        found
     }
 }
 
 impl Resolver for Disk {
     fn path(&self, cwd: &Path, given: &str) -> PathFact {
+        self.path_among(&Looks::default(), cwd, given)
+    }
+
+    fn program(&self, cwd: &Path, name: &str) -> (Option<PathBuf>, bool) {
+        self.program_among(&Looks::default(), cwd, name)
+    }
+
+    fn path_among(&self, looks: &Looks, cwd: &Path, given: &str) -> PathFact {
         let mut fact = begin(given);
         if fact.trouble.is_some() {
             return fact;
         }
-        let walked = match self.walk(cwd, given) {
+        let walked = match self.walk(looks, cwd, given) {
             Ok(walked) => walked,
             Err(trouble) => {
                 fact.trouble = Some(trouble);
@@ -160,40 +233,52 @@ impl Resolver for Disk {
         fact
     }
 
-    fn program(&self, cwd: &Path, name: &str) -> (Option<PathBuf>, bool) {
-        if name.is_empty() || begin(name).trouble.is_some() {
+    fn program_among(&self, looks: &Looks, cwd: &Path, name: &str) -> (Option<PathBuf>, bool) {
+        if name.is_empty() || odd(name).is_some() {
             return (None, true);
         }
         if name.contains('/') {
-            let fact = self.path(cwd, name);
+            let fact = self.path_among(looks, cwd, name);
             let is_local = fact.trouble.is_some()
                 || !name.starts_with('/')
-                || !self.is_searched(name)
-                || fact.resolved.as_deref().is_none_or(|file| self.is_local(file));
+                || !self.is_searched(looks, name)
+                || fact.resolved.as_deref().is_none_or(|file| self.is_local(looks, file));
             return (fact.resolved, is_local);
         }
         // An agent that may write to a directory before the one where the program is found can
         // put another program of this name there.
-        let mut is_local = false;
-        let mut seen = Seen::default();
-        for (at, directory) in self.search.iter().enumerate() {
-            if self.search.iter().take(at).any(|other| other.as_os_str() == directory.as_os_str()) {
-                continue;
-            }
-            is_local |= self.is_open(directory, &mut seen);
-            let file = cwd.join(directory).join(name);
-            if !is_program(&file) {
-                continue;
-            }
-            return match file.canonicalize() {
-                Ok(real) => {
-                    is_local |= self.is_local(&real);
-                    (real.to_str().is_some().then_some(real), is_local)
+        let mut is_open = false;
+        let mut searched: Vec<Cow<'_, Path>> = Vec::with_capacity(self.search.len());
+        for directory in &self.search {
+            let found = match self.real(looks, directory, name) {
+                // The same under another name, or once more.
+                Some((real, ..)) if searched.iter().any(|other| other.as_os_str() == real.as_os_str()) => {
+                    None
                 }
-                Err(_) => (None, true),
+                Some((real, look, is_absent)) => {
+                    is_open |= look.is_open || innermost(&self.roots, &real).is_some();
+                    let found = if is_absent { None } else { self.found_in(looks, &real, look, name) };
+                    searched.push(real);
+                    found
+                }
+                None => {
+                    is_open |= self.is_open(directory);
+                    self.found(looks, &cwd.join(directory).join(name))
+                }
             };
+            if let Some((file, is_local)) = found {
+                return (file, is_local || is_open);
+            }
         }
-        (None, is_local)
+        (None, is_open)
+    }
+
+    fn is_absent(&self, path: &Path) -> bool {
+        self.is_absent_among(&Looks::default(), path)
+    }
+
+    fn is_absent_among(&self, looks: &Looks, path: &Path) -> bool {
+        looks.at(path).is_err_and(|kind| kind == ErrorKind::NotFound)
     }
 }
 
@@ -279,7 +364,7 @@ fn odd(given: &str) -> Option<String> {
 /// Notes that a path is protected, unless something is noted already that weighs as much. `root`
 /// is the one above it, if any.
 fn protect(fact: &mut PathFact, path: &Path, root: Option<&PathBuf>) {
-    let above = root.map_or(0, |root| root.components().count());
+    let above = root.map_or(0, |root| protected::depth(root));
     if let Some(found) = protected::by_name(path, above)
         && (fact.protected.is_none() || found.secret && !fact.secret)
     {
@@ -304,8 +389,14 @@ fn special(real: &Path) -> Option<String> {
 /// The innermost root above a path, or at it. Compares components: `app` is not above
 /// `app-evil`.
 fn innermost<'a>(roots: &'a [PathBuf], path: &Path) -> Option<&'a PathBuf> {
-    let above = roots.iter().filter(|root| path.starts_with(root));
-    above.max_by_key(|root| root.components().count())
+    let above = roots.iter().filter(|root| is_above(root, path));
+    above.max_by_key(|root| root.as_os_str().len())
+}
+
+/// Whether a path is at a root or beneath it. The texts tell it of most that are.
+fn is_above(root: &Path, path: &Path) -> bool {
+    let rest = path.as_os_str().as_bytes().strip_prefix(root.as_os_str().as_bytes());
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/")) || path.starts_with(root)
 }
 
 /// A path as seen from a directory, `..` and links as they are.
@@ -340,18 +431,12 @@ fn is_system(file: &Path) -> bool {
 
 /// Everyone may write here, or it cannot be told.
 fn open_to_all(path: &Path) -> bool {
-    path.metadata().map_or(true, |metadata| is_open(&metadata))
+    look_through(path).is_none_or(|look| look.is_open)
 }
 
-/// Everyone may write to it. A sticky bit does not help: it keeps others from removing files, not
-/// from making them.
-fn is_open(metadata: &Metadata) -> bool {
-    metadata.permissions().mode() & 0o002 != 0
-}
-
-/// A file that somebody may execute.
-fn is_program(path: &Path) -> bool {
-    path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+/// What is at a place, all links followed.
+fn look_through(path: &Path) -> Option<Look> {
+    path.metadata().ok().map(|metadata| Look::from(&metadata))
 }
 
 #[cfg(test)]

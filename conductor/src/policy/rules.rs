@@ -26,13 +26,13 @@ use std::{
 use sha2::{Digest as _, Sha256};
 
 pub use self::file::Problem;
+pub(in crate::policy) use self::{globs::Sight, kinds::Kind, matcher::base_name, words::Found};
 use self::{
     index::Index,
     matcher::{Scope, What},
     read::{Layer, Place},
 };
-pub(in crate::policy) use self::{kinds::Kind, words::Found};
-use super::{Effect, SubAction, Subject};
+use super::{AskTerms, Effect, SubAction, Subject};
 
 /// The longest file with the service's rules. Longer ones are a mistake.
 const LONGEST_FILE: usize = 1 << 20;
@@ -78,18 +78,31 @@ impl Policy {
     /// cannot be used makes everything at best ask.
     #[must_use]
     pub fn narrowed(&self, origin: &str, text: &str) -> Self {
+        self.narrowed_or(origin, text, Effect::Ask)
+    }
+
+    /// The same, with what becomes of everything if the text cannot be used.
+    #[must_use]
+    pub fn narrowed_or(&self, origin: &str, text: &str, otherwise: Effect) -> Self {
         let layer = read::read(text, Place::Narrowing);
-        let digests = [self.digests.as_slice(), &layer.digests].concat();
-        let more = match layer.problems.first() {
-            None => rules_of(layer, origin),
-            Some(problem) => vec![Arc::new(Rule {
-                id: format!("{origin}:unusable"),
-                effect: Effect::Ask,
-                reason: problem.shown(origin),
-                scope: Scope::default(),
-                what: What::Anything,
-            })],
-        };
+        match layer.problems.first() {
+            None => self.with(&layer.digests.clone(), rules_of(layer, origin)),
+            Some(problem) => {
+                let rule = unusable(origin, problem.shown(origin), otherwise);
+                self.with(&layer.digests, vec![rule])
+            }
+        }
+    }
+
+    /// The same for a text that could not even be read.
+    #[must_use]
+    pub fn narrowed_unread(&self, origin: &str, why: &str, otherwise: Effect) -> Self {
+        let rule = unusable(origin, format!("{origin}: {why}"), otherwise);
+        self.with(&Sha256::digest(&rule.reason), vec![rule])
+    }
+
+    fn with(&self, digest: &[u8], more: Vec<Arc<Rule>>) -> Self {
+        let digests = [self.digests.as_slice(), digest].concat();
         let rules = self.rules.iter().cloned().chain(more).collect();
         Self { file: self.file.clone(), loaded_at: self.loaded_at, ..Self::build(digests, rules, None) }
     }
@@ -121,15 +134,45 @@ impl Policy {
         self.loaded_at
     }
 
-    /// All rules, by id.
-    pub(super) fn rules(&self) -> impl Iterator<Item = &Rule> {
-        self.rules.iter().map(Arc::as_ref)
+    /// A rule by its place among all.
+    pub(super) fn rule(&self, at: usize) -> Option<&Rule> {
+        self.rules.get(at).map(Arc::as_ref)
+    }
+
+    /// How rules ask, where they say so. What is asked about without a word on that is asked
+    /// in the usual way, and whoever answers all of it has to be somebody for that, too.
+    pub(super) fn ask_terms<'a>(&self, asked: impl Iterator<Item = &'a [String]>) -> Vec<Arc<AskTerms>> {
+        let mut all: Vec<Arc<AskTerms>> = Vec::new();
+        let mut has_usual = false;
+        for ids in asked {
+            let found = ids.iter().filter_map(|id| {
+                let at = self.rules.binary_search_by(|rule| rule.id.cmp(id)).ok()?;
+                self.rules.get(at)?.ask.clone()
+            });
+            let found: Vec<_> = found.collect();
+            has_usual |= found.is_empty();
+            for terms in found {
+                if !all.contains(&terms) {
+                    all.push(terms);
+                }
+            }
+        }
+        if has_usual && !all.is_empty() {
+            all.push(Arc::new(AskTerms::default()));
+        }
+        all
     }
 
     /// The rules that may be about a sub-action, with their places among all.
     pub(super) fn candidates(&self, action: &SubAction) -> impl Iterator<Item = (usize, &Rule)> {
         self.index.candidates(action).filter_map(|at| Some((at, self.rules.get(at)?.as_ref())))
     }
+}
+
+/// Stands for all rules of a text that cannot be used.
+fn unusable(origin: &str, reason: String, effect: Effect) -> Arc<Rule> {
+    let (scope, what) = (Scope::default(), What::Anything);
+    Arc::new(Rule { id: format!("{origin}:unusable"), effect, reason, scope, what, ask: None })
 }
 
 fn rules_of(layer: Layer, origin: &str) -> Vec<Arc<Rule>> {
@@ -167,6 +210,8 @@ pub(super) struct Rule {
     pub reason: String,
     scope: Scope,
     what: What,
+    /// How it asks, if it says so.
+    ask: Option<Arc<AskTerms>>,
 }
 
 /// How a rule matches a sub-action.
@@ -199,6 +244,11 @@ impl Rule {
 
     /// Whether the rule is about a sub-action, and how.
     pub(super) fn matches(&self, action: &SubAction) -> Option<Matched> {
+        self.matches_seen(action, action.path().map(Sight::of).as_ref())
+    }
+
+    /// The same with what patterns see of its path, if it has one.
+    pub(super) fn matches_seen(&self, action: &SubAction, sight: Option<&Sight<'_>>) -> Option<Matched> {
         let is =
             |globs: &Option<globs::Globs>, text: &str| globs.as_ref().is_none_or(|globs| globs.matches(text));
         let matches = match (&self.what, action) {
@@ -206,9 +256,9 @@ impl Rule {
                 let found = matcher.matches(command);
                 return (!found.is_empty()).then_some(Matched::Words(found));
             }
-            (What::Read(matcher), SubAction::Read(fact)) => matcher.matches(fact, fact.secret),
+            (What::Read(matcher), SubAction::Read(fact)) => matcher.matches(fact, fact.secret, sight?),
             (What::Write(matcher), SubAction::Write(fact)) => {
-                matcher.matches(fact, fact.protected.is_some() || fact.secret)
+                matcher.matches(fact, fact.protected.is_some() || fact.secret, sight?)
             }
             (What::Fetch(matcher), SubAction::Fetch(fact)) => matcher.matches(fact),
             (What::Mcp { server, tool }, SubAction::Mcp { server: from, tool: name }) => {

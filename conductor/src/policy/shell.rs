@@ -371,7 +371,12 @@ impl<'a> Reader<'a> {
         if words.len() > room {
             self.unknown(format!("more than {MOST_WORDS} words"));
         }
-        let words: Vec<_> = words.iter().take(room).map(|word| self.word(spot.cwd, *word)).collect();
+        // Behind `--` everything is a word of its own, before it what begins with a dash is an option.
+        let dashes = words.iter().position(|word| word.text == "--").unwrap_or(words.len());
+        let is_bare = |text: &str| text.len() > 1 && text.starts_with('-') && !text.contains('=');
+        let words: Vec<_> = (words.iter().enumerate().take(room))
+            .map(|(at, word)| self.word(spot.cwd, *word, at < dashes && is_bare(word.text)))
+            .collect();
         self.texts += words.len();
         self.found.push(SubAction::Run(Command {
             program: program.text.to_owned(),
@@ -383,8 +388,9 @@ impl<'a> Reader<'a> {
         }));
     }
 
-    fn word(&mut self, cwd: &Path, given: Given<'_>) -> Word {
-        let path = self.fact(cwd, given.text, given.is_literal);
+    /// No rule takes an option for a path, so that nobody needs to know where one would lead.
+    fn word(&mut self, cwd: &Path, given: Given<'_>, is_option: bool) -> Word {
+        let path = self.fact(cwd, given.text, given.is_literal && !is_option);
         let value = given.text.split_once('=').map(|(_, value)| value);
         let value = value.and_then(|value| self.fact(cwd, value, given.is_literal));
         Word { text: given.text.to_owned(), path, value }

@@ -48,6 +48,26 @@ pub fn shown(text: &str, most: usize) -> String {
     shown
 }
 
+/// Words as one line for a shell, so that people can tell them apart.
+pub fn join<S: AsRef<str>>(words: impl Iterator<Item = S>) -> String {
+    let mut line = String::new();
+    for word in words {
+        let word = word.as_ref();
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        let plain = |c: char| c.is_alphanumeric() || "_@%+=:,./-".contains(c);
+        if !word.is_empty() && word.chars().all(plain) {
+            line.push_str(word);
+        } else {
+            line.push('\'');
+            line.push_str(&word.replace('\'', r"'\''"));
+            line.push('\'');
+        }
+    }
+    line
+}
+
 fn named(c: char) -> Option<String> {
     kind(c).map(|kind| format!("U+{:04X}, {kind}", u32::from(c)))
 }

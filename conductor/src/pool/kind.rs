@@ -5,7 +5,6 @@
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     fs,
-    hash::{BuildHasher as _, RandomState},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::{
@@ -15,35 +14,40 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use tokio::{
-    sync::{Notify, oneshot},
-    time::Instant,
-};
-use tracing::{info, warn};
+use tokio::{sync::Notify, time::Instant};
 use uuid::Uuid;
 
-use super::{AgentState, AgentStatus, Key, Lease, ProcessState, ProcessStatus, Unavailable};
+use super::{
+    AgentState, AgentStatus, Hellos, Key, Lease, ProcessState, ProcessStatus,
+    health::{self, Health, Ward},
+    line::Line,
+    places::{Waiter, Wish},
+};
 use crate::{
     acp::AgentHello,
     agent::{Cause, Exit, Process, process},
     config,
+    secrets::Stamp,
 };
 
 /// An agent of the configuration, with everything the pool knows of it.
 pub(super) struct Kind {
     pub(super) config: Arc<config::Agent>,
     pub(super) program: Result<PathBuf, String>,
+    /// How long the secrets that its processes are given are good, if they are given any.
+    pub(super) secrets_age: Option<Duration>,
     /// Not in the configuration any more; goes with its last process.
     pub(super) removed: bool,
-    pub(super) hello: Option<AgentHello>,
-    pub(super) hello_waiters: Vec<oneshot::Sender<Option<AgentHello>>>,
+    /// What its processes have said in their handshakes.
+    pub(super) hellos: Arc<Hellos>,
     pub(super) keys: HashMap<Key, Interest>,
+    /// Those who wait for a place.
+    pub(super) line: Line<Waiter>,
     pub(super) starting: BTreeMap<Uuid, Starting>,
     pub(super) members: BTreeMap<Uuid, Member>,
-    pub(super) crashes: VecDeque<Instant>,
-    pub(super) backoff_until: Option<Instant>,
-    pub(super) quarantine: Option<String>,
+    pub(super) health: Health,
     pub(super) restarts: u64,
+    pub(super) quarantines: u64,
     pub(super) last_exit: String,
 }
 
@@ -58,7 +62,8 @@ pub(super) struct Interest {
     pub(super) leased: Option<Instant>,
     /// Kept warm whether used or not.
     pub(super) configured: bool,
-    pub(super) waiting: VecDeque<oneshot::Sender<Result<Lease, Unavailable>>>,
+    /// Those who have a place, until their process is there.
+    pub(super) waiting: VecDeque<Waiter>,
 }
 
 /// A process whose handshake is not finished.
@@ -66,23 +71,32 @@ pub(super) struct Starting {
     pub(super) key: Key,
     pub(super) since: Instant,
     pub(super) config: Arc<config::Agent>,
+    pub(super) program: ProgramStamp,
+    /// What the secrets looked like to whoever asked for such a process since: it may have
+    /// been given others.
+    pub(super) seen: Option<Stamp>,
+    /// What it is given is not what it would be given now.
+    pub(super) outdated: bool,
 }
 
 pub(super) struct Member {
     pub(super) process: Arc<Process>,
     pub(super) key: Key,
-    pub(super) sessions: Arc<AtomicUsize>,
+    /// How many sessions each user has at it.
+    pub(super) sessions: BTreeMap<Arc<str>, Arc<AtomicUsize>>,
     /// It has served a session: with one session per process, it is spent.
     pub(super) served: bool,
     /// Takes no more sessions: its configuration or program is not the one
     /// that is in force.
     pub(super) retired: bool,
     pub(super) idle_since: Instant,
-    pub(super) stamp: Option<Stamp>,
+    pub(super) program: ProgramStamp,
+    /// What the secrets looked like that it was given.
+    pub(super) secrets: Stamp,
 }
 
-/// What tells whether a program's file was replaced.
-pub(super) type Stamp = (u64, u64, Option<SystemTime>);
+/// Changes when the program's file is replaced.
+pub(super) type ProgramStamp = Option<(u64, u64, Option<SystemTime>)>;
 
 impl Interest {
     fn refill_at(&self) -> Option<Instant> {
@@ -92,7 +106,15 @@ impl Interest {
 
 impl Member {
     pub(super) fn sessions(&self) -> usize {
-        self.sessions.load(Ordering::Acquire)
+        self.sessions.values().map(|of_user| of_user.load(Ordering::Acquire)).sum()
+    }
+
+    /// Those who have sessions at it.
+    pub(super) fn users(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.sessions
+            .iter()
+            .filter(|(_, sessions)| sessions.load(Ordering::Acquire) > 0)
+            .map(|(user, _)| user)
     }
 
     pub(super) fn is_spare(&self) -> bool {
@@ -105,16 +127,16 @@ impl Kind {
         Self {
             config: Arc::new(agent.clone()),
             program: Err(String::new()),
+            secrets_age: None,
             removed: false,
-            hello: None,
-            hello_waiters: Vec::new(),
+            hellos: Arc::new(Hellos::new(agent.is_personal())),
             keys: HashMap::new(),
+            line: Line::new(),
             starting: BTreeMap::new(),
             members: BTreeMap::new(),
-            crashes: VecDeque::new(),
-            backoff_until: None,
-            quarantine: None,
+            health: Health::default(),
             restarts: 0,
+            quarantines: 0,
             last_exit: String::new(),
         }
     }
@@ -133,8 +155,13 @@ impl Kind {
         self.keys.entry(key).or_insert_with(fresh)
     }
 
-    /// Why no session can be started, if so.
-    pub(super) fn refusal(&mut self, name: &str) -> Option<String> {
+    /// Why no session with this key can be started, if so.
+    pub(super) fn refusal(&mut self, key: &Key) -> Option<String> {
+        self.unusable(&key.agent).or_else(|| self.quarantine(key))
+    }
+
+    /// Why no process can be started at all, if so.
+    pub(super) fn unusable(&mut self, name: &str) -> Option<String> {
         if self.removed {
             return Some(format!("agent `{name}` is not in the configuration any more"));
         }
@@ -142,137 +169,130 @@ impl Kind {
             // It may have been installed meanwhile.
             self.resolve(name);
         }
-        if let Err(why) = &self.program {
-            return Some(format!("agent `{name}` is not available: {why}"));
-        }
-        let reason = self.quarantine.as_ref()?;
+        let why = self.program.as_ref().err()?;
+        Some(format!("agent `{name}` is not available: {why}"))
+    }
+
+    /// Why none is started for whoever has this key, if they have crashed too often.
+    pub(super) fn quarantine(&self, key: &Key) -> Option<String> {
+        let name = &*key.agent;
+        let reason = self.health.quarantine(&health::ward(&self.config, key))?;
         Some(format!(
             "agent `{name}` is quarantined: {reason}\nOnce that is mended: `conductor agents restart {name}`"
         ))
     }
 
-    /// The least busy process that may take one more session with this key.
-    pub(super) fn pick(&mut self, key: &Key) -> Option<&mut Member> {
-        let room = self.config.sessions_per_process;
-        self.members
-            .values_mut()
-            .filter(|m| m.key == *key && !m.retired && !m.process.is_ending() && m.sessions() < room)
-            .filter(|m| room > 1 || !m.served)
-            .min_by_key(|member| member.sessions())
-    }
-
-    /// Whether one more session can have a process of its own, now or as soon
-    /// as a spare has made room or one that is ending has gone.
-    pub(super) fn has_place(&self) -> bool {
-        let busy = self.members.values().filter(|m| m.sessions() > 0 && !m.process.is_ending()).count();
-        let waiting: usize = self.keys.values().map(|interest| interest.waiting.len()).sum();
-        busy + waiting < self.config.max
-    }
-
-    /// A key that someone waits for without a process being on its way, if
-    /// one more may be started; ends the spare of another key if that is what
-    /// it takes.
-    pub(super) fn wanted(&mut self) -> Option<Key> {
-        let (key, _) = self.keys.iter().find(|(key, i)| i.waiting.len() > self.coming(key))?;
-        let key = key.clone();
-        if self.program.is_err() {
-            return None;
-        }
-        if self.members.len() + self.starting.len() >= self.config.max {
-            let oldest = self.members.values().filter(|m| m.is_spare()).min_by_key(|m| m.idle_since)?;
-            oldest.process.stop(Cause::Asked("its place is needed for a session"));
-        }
-        Some(key)
-    }
-
-    /// How many processes that may serve a key are starting.
-    pub(super) fn coming(&self, key: &Key) -> usize {
-        let current = |s: &&Starting| s.key == *key && Arc::ptr_eq(&s.config, &self.config);
-        self.starting.values().filter(current).count()
-    }
-
-    /// Tells everyone who waits why they wait in vain.
-    pub(super) fn refuse_waiting(&mut self, why: &str) {
-        for waiting in self.keys.values_mut().flat_map(|interest| interest.waiting.drain(..)) {
-            waiting.send(Err(Unavailable(why.to_string()))).ok();
-        }
+    /// What a process with this key has said, or would, if that is known.
+    pub(super) fn hello(&self, key: &Key) -> Option<Arc<AgentHello>> {
+        let ward = health::ward(&self.config, key);
+        let is_theirs = |m: &&Member| !m.retired && health::ward(&self.config, &m.key) == ward;
+        let of_member = || self.members.values().find(is_theirs).map(|m| m.process.hello.clone());
+        self.hellos.of_ward(&ward).cloned().or_else(of_member)
     }
 
     pub(super) fn welcome(
         &mut self,
         id: Uuid,
         starting: Starting,
-        process: Arc<Process>,
-        stamp: Option<Stamp>,
+        (process, secrets): (Arc<Process>, Stamp),
         released: &Arc<Notify>,
     ) {
         // It may have been started before a reload.
-        let retired = !Arc::ptr_eq(&starting.config, &self.config);
+        let retired = starting.outdated
+            || starting.seen.is_some_and(|seen| seen != secrets)
+            || !Arc::ptr_eq(&starting.config, &self.config);
         if !retired {
-            self.hello = Some(process.hello.clone());
-        }
-        for waiting in self.hello_waiters.drain(..) {
-            waiting.send(Some(process.hello.clone())).ok();
+            self.learn(health::ward(&self.config, &starting.key), &process.hello);
         }
         let mut member = Member {
             process,
             key: starting.key,
-            sessions: Arc::default(),
+            sessions: BTreeMap::new(),
             served: false,
             retired,
             idle_since: Instant::now(),
-            stamp,
+            program: starting.program,
+            secrets,
         };
         // Some who waited may have gone meanwhile; a lease that comes back
         // unused must not spend the process.
         let interest = self.interest(member.key.clone());
-        interest.waiting.retain(|waiting| !waiting.is_closed());
-        if !retired && let Some(waiting) = interest.waiting.pop_front() {
+        interest.waiting.retain(|waiter| !waiter.is_gone());
+        if !retired && let Some(waiter) = interest.waiting.pop_front() {
             interest.leased = Some(Instant::now());
-            waiting.send(Ok(member.lease(released))).ok();
+            member.serve(waiter, released);
         }
         self.members.insert(id, member);
     }
 
-    pub(super) fn crashed(&mut self, exit: &Exit) {
-        let now = Instant::now();
-        let restart = &self.config.restart;
-        self.last_exit = exit.summary();
-        self.crashes.push_back(now);
-        while self.crashes.front().is_some_and(|at| now.duration_since(*at) > restart.within) {
-            self.crashes.pop_front();
+    /// Keeps what a process has said, and tells those who wait for just that.
+    fn learn(&mut self, ward: Ward, hello: &Arc<AgentHello>) {
+        self.tell_waiting(&ward, hello);
+        Arc::make_mut(&mut self.hellos).learn(ward, hello.clone());
+    }
+
+    /// Notes how a process has ended, for all to see; so not what one user's has said.
+    pub(super) fn note_exit(&mut self, key: &Key, exit: &Exit) {
+        self.last_exit = match key.person {
+            None => exit.summary(),
+            Some(_) if exit.is_crash() => "ended unasked; its user was told how".into(),
+            Some(_) => "was ended".into(),
+        };
+    }
+
+    /// A process with this key, or the start of one, has ended unasked.
+    pub(super) fn crashed(&mut self, key: &Key, exit: &Exit) {
+        self.note_exit(key, exit);
+        let ward = health::ward(&self.config, key);
+        if self.health.crashed(ward.clone(), exit, &self.config.restart) {
+            self.quarantines += 1;
+            let config = self.config.clone();
+            let is_meant =
+                |waiter: &Waiter| health::ward(&config, &waiter.key) == ward && !waiter.passes_quarantine();
+            self.refuse_waiting(&exit.to_string(), is_meant);
         }
-        let n = self.crashes.len();
-        if n >= restart.intensity {
-            let times = if n == 1 { "once".to_string() } else { format!("{n} times") };
-            let reason = format!("it ended {times} within {:?}; the last time: {exit}", restart.within);
-            warn!(agent = %exit.agent, reason, "agent is quarantined");
-            self.quarantine = Some(reason);
-            return self.refuse_waiting(&exit.to_string());
-        }
-        let doubled = restart.backoff.saturating_mul(1 << n.saturating_sub(1).min(16));
-        let pause = jitter(doubled.min(restart.within));
-        info!(agent = %exit.agent, pause_ms = pause.as_millis() as u64, "agent will be started again");
-        self.backoff_until = Some(now + pause);
     }
 
     /// Lets no process take another session; idle ones end.
     pub(super) fn retire_all(&mut self) {
         self.members.values_mut().for_each(|member| member.retired = true);
+        self.starting.values_mut().for_each(|starting| starting.outdated = true);
     }
 
     /// The same for processes whose program's file was replaced.
     pub(super) fn retire_replaced(&mut self) {
         let Ok(program) = &self.program else { return };
-        let current = stamp(program);
-        for member in self.members.values_mut().filter(|member| member.stamp != current) {
+        let current = program_stamp(program);
+        for member in self.members.values_mut().filter(|member| member.program != current) {
             member.retired = true;
         }
     }
 
+    /// The same for those with a key whose person has other secrets by now.
+    pub(super) fn retire_outdated(&mut self, key: &Key, seen: Stamp) {
+        for member in self.members.values_mut().filter(|m| m.key == *key && m.secrets != seen) {
+            member.retired = true;
+        }
+        for starting in self.starting.values_mut().filter(|s| s.key == *key) {
+            starting.seen = Some(seen);
+        }
+    }
+
+    /// The same for all but those that run for others alone.
+    pub(super) fn retire_those_of(&mut self, user: &str) {
+        let is_theirs = |key: &Key| key.person.as_ref().is_none_or(|person| person.user == user);
+        for member in self.members.values_mut().filter(|member| is_theirs(&member.key)) {
+            member.retired = true;
+        }
+        for starting in self.starting.values_mut().filter(|starting| is_theirs(&starting.key)) {
+            starting.outdated = true;
+        }
+        self.health.forgive(user);
+    }
+
     pub(super) fn end_spent(&mut self, now: Instant) {
         let single = self.config.sessions_per_process == 1;
-        let (idle, age) = (self.config.idle_timeout, self.config.warm_max_age);
+        let (idle, age) = (self.config.idle_timeout, self.max_age());
         let keys = &self.keys;
         for member in self.members.values_mut() {
             if member.sessions() > 0 {
@@ -295,18 +315,20 @@ impl Kind {
             }
         }
         for interest in self.keys.values_mut() {
-            interest.waiting.retain(|waiting| !waiting.is_closed());
+            interest.waiting.retain(|waiter| !waiter.is_gone());
         }
+        self.health.forget_old(now, self.config.restart.within);
         self.keys.retain(|_, i| i.configured || !i.waiting.is_empty() || now.duration_since(i.used) < idle);
+    }
+
+    /// How old a spare may get.
+    fn max_age(&self) -> Duration {
+        self.secrets_age.map_or(self.config.warm_max_age, |age| age.min(self.config.warm_max_age))
     }
 
     /// Keys for which a spare should be started now.
     pub(super) fn missing(&self, now: Instant) -> Vec<Key> {
-        if self.quarantine.is_some()
-            || self.removed
-            || self.program.is_err()
-            || self.backoff_until.is_some_and(|until| until > now)
-        {
+        if self.removed || self.program.is_err() {
             return Vec::new();
         }
         let mut total = self.members.len() + self.starting.len();
@@ -316,7 +338,10 @@ impl Kind {
         for (key, interest) in &self.keys {
             // Whoever waits comes first; the spare is started once they have
             // theirs.
-            if !interest.waiting.is_empty() || interest.refill_at().is_some_and(|at| at > now) {
+            if !interest.waiting.is_empty()
+                || interest.refill_at().is_some_and(|at| at > now)
+                || self.health.is_resting(&health::ward(&self.config, key), now)
+            {
                 continue;
             }
             let ready = self.members.values().filter(|m| m.key == *key && m.is_spare() && !m.served).count();
@@ -336,18 +361,22 @@ impl Kind {
     pub(super) fn wakes(&self) -> impl Iterator<Item = Instant> {
         let idle = self.config.idle_timeout;
         let ages = self.members.values().filter(|m| m.is_spare());
-        let ages =
-            ages.flat_map(move |m| [m.process.started + self.config.warm_max_age, m.idle_since + idle]);
+        let ages = ages.flat_map(move |m| [m.process.started + self.max_age(), m.idle_since + idle]);
         let refills = self.keys.values().filter_map(Interest::refill_at);
         let uses = self.keys.values().filter(|i| !i.configured).map(move |i| i.used + idle);
-        self.backoff_until.into_iter().chain(ages).chain(refills).chain(uses)
+        self.health.wakes().chain(ages).chain(refills).chain(uses).chain(self.line_wakes())
     }
 
     pub(super) fn status(&self, name: &Arc<str>, is_default: bool) -> AgentStatus {
-        let (state, reason) = match (&self.program, &self.quarantine) {
+        // What one user's processes said is not for others.
+        let alone = match self.health.quarantined_users() {
+            0 => String::new(),
+            users => format!("quarantined for {users} of its users alone"),
+        };
+        let (state, reason) = match (&self.program, self.health.quarantine(&None)) {
             (Err(why), _) => (AgentState::Unavailable, why.clone()),
-            (Ok(_), Some(reason)) => (AgentState::Quarantined, reason.clone()),
-            (Ok(_), None) => (AgentState::Ready, String::new()),
+            (Ok(_), Some(reason)) => (AgentState::Quarantined, reason.to_owned()),
+            (Ok(_), None) => (AgentState::Ready, alone),
         };
         let running = self.members.iter().map(|(id, member)| {
             let sessions = member.sessions();
@@ -362,6 +391,8 @@ impl Kind {
                 started: member.process.started,
                 sessions,
                 cwd: member.process.cwd.clone(),
+                users: member.users().cloned().collect(),
+                sandbox: Some(member.process.sandbox.clone()),
             }
         });
         let starting = self.starting.iter().map(|(id, starting)| ProcessStatus {
@@ -371,6 +402,8 @@ impl Kind {
             started: starting.since,
             sessions: 0,
             cwd: starting.key.cwd.clone(),
+            users: Vec::new(),
+            sandbox: None,
         });
         let mut processes: Vec<ProcessStatus> = running.chain(starting).collect();
         processes.sort_by_key(|process| process.id);
@@ -384,33 +417,41 @@ impl Kind {
             is_default,
             processes,
             restarts: self.restarts,
+            quarantines: self.quarantines,
             last_exit: self.last_exit.clone(),
             max: self.config.max,
+            max_per_user: self.config.max_per_user,
+            waiting: self.line.len(),
             labels: self.config.labels.clone(),
-            version: self.hello.as_ref().map(|hello| hello.version().to_string()).unwrap_or_default(),
+            hellos: self.hellos.clone(),
         }
     }
 }
 
 impl Member {
-    pub(super) fn lease(&mut self, released: &Arc<Notify>) -> Lease {
+    /// Gives whoever has waited what they have waited for.
+    pub(super) fn serve(&mut self, waiter: Waiter, released: &Arc<Notify>) {
+        let reply = match waiter.wish {
+            Wish::Lease(reply) => reply,
+            Wish::Hello(reply, _) => {
+                reply.send(Ok(self.process.hello.clone())).ok();
+                return;
+            }
+        };
         self.served = true;
-        self.sessions.fetch_add(1, Ordering::AcqRel);
-        Lease { process: self.process.clone(), sessions: self.sessions.clone(), released: released.clone() }
+        self.sessions.retain(|_, sessions| sessions.load(Ordering::Acquire) > 0);
+        let sessions = self.sessions.entry(waiter.user).or_default().clone();
+        sessions.fetch_add(1, Ordering::AcqRel);
+        let lease = Lease { process: self.process.clone(), sessions, released: released.clone(), held: None };
+        reply.send(Ok(lease)).ok();
     }
 }
 
-pub(super) fn stamp(program: &Path) -> Option<Stamp> {
+pub(super) fn program_stamp(program: &Path) -> ProgramStamp {
     // Our own binary is reached through a link that always names what runs.
     if program.starts_with("/proc") {
         return None;
     }
     let meta = fs::metadata(program).ok()?;
     Some((meta.dev(), meta.ino(), meta.modified().ok()))
-}
-
-/// Half to one and a half times the pause, so that many do not return at once.
-fn jitter(pause: Duration) -> Duration {
-    let random = RandomState::new().hash_one(0_u8) % 1000;
-    pause.mul_f64(0.5 + random as f64 / 1000.0)
 }

@@ -4,15 +4,16 @@
 //! session asks for both. They count from the moment they are in it, and end
 //! with it; whoever is in a session then learns so by [`Router::lost`].
 
-use std::{fmt, sync::Arc, time::SystemTime};
+use std::{collections::HashSet, path::PathBuf, sync::Arc, time::SystemTime};
 
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::{Entry, Live, Router, Table};
 use crate::{
-    identity::{Caller, TEAM, USER},
+    identity::{Caller, Party, Relation},
     journal::{Class, Journal, Ticket},
+    metrics::{Branch, Metrics},
     record::{Stream, StreamKind, note},
     recorder::Recorder,
 };
@@ -52,33 +53,6 @@ impl Access {
     }
 }
 
-/// With whom a session is shared.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Party {
-    /// One user.
-    User(String),
-    /// All of a team.
-    Team(String),
-}
-
-impl Party {
-    fn has(&self, caller: &Caller) -> bool {
-        match self {
-            Self::User(user) => *user == caller.user,
-            Self::Team(team) => caller.teams.contains(team),
-        }
-    }
-}
-
-impl fmt::Display for Party {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::User(user) => write!(f, "{USER}{user}"),
-            Self::Team(team) => write!(f, "{TEAM}{team}"),
-        }
-    }
-}
-
 /// A session's being shared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Share {
@@ -92,13 +66,20 @@ pub struct Share {
     pub since: SystemTime,
 }
 
-/// Why a session was not shared.
+/// Why a call may not have to do with a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NotShared {
+pub enum NotAdmitted {
     /// There is none, or the caller may not know of it: the two look the same.
     Nothing,
     /// The caller knows of it, but it is this user's.
     NotTheirs(String),
+}
+
+/// Why a session was not shared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotShared {
+    /// The caller may not.
+    NotAdmitted(NotAdmitted),
     /// It is that user's own.
     OwnersOwn,
     /// With too many others already.
@@ -107,7 +88,19 @@ pub enum NotShared {
     NotRecorded(Arc<str>),
 }
 
+impl From<NotAdmitted> for NotShared {
+    fn from(why: NotAdmitted) -> Self {
+        Self::NotAdmitted(why)
+    }
+}
+
 impl Router {
+    /// What the caller may do with a session, in a call for which they must have
+    /// this to do with it. Every call that names a session comes through here.
+    pub fn admit(&self, id: Uuid, caller: &Caller, relation: Relation) -> Result<Access, NotAdmitted> {
+        admit(self.lock().get(id), caller, relation)
+    }
+
     /// What the store knows of shares. Sessions that are not there any more are
     /// passed over.
     pub fn shared_before(&self, shares: Vec<(Uuid, Share)>) {
@@ -146,12 +139,13 @@ impl Router {
         &self,
         id: Uuid,
         caller: &Caller,
+        relation: Relation,
         with: Party,
         access: Access,
         journal: &Journal,
     ) -> Result<(Share, Option<Ticket>), NotShared> {
         let mut table = self.lock();
-        let entry = manageable(&mut table, id, caller)?;
+        let entry = manageable(&mut table, id, caller, relation)?;
         if matches!(&with, Party::User(user) if *user == entry.row.owner) {
             return Err(NotShared::OwnersOwn);
         }
@@ -179,15 +173,18 @@ impl Router {
         &self,
         id: Uuid,
         caller: &Caller,
+        relation: Relation,
         with: &Party,
         journal: &Journal,
+        metrics: &Metrics,
     ) -> Result<Option<Ticket>, NotShared> {
         let mut table = self.lock();
-        let entry = manageable(&mut table, id, caller)?;
+        let entry = manageable(&mut table, id, caller, relation)?;
         let Some(at) = entry.shares.iter().position(|share| share.with == *with) else { return Ok(None) };
         entry.shares.remove(at);
         let said = json!({ "with": with.to_string(), "by": caller.user });
         let ticket = write_note(entry, id, journal, note::UNSHARED, &said).unwrap_or_else(|why| {
+            metrics.best_effort(Branch::UnshareUnrecorded);
             tracing::warn!(session.id = %id, ?why, "that a session is no longer shared was not recorded");
             None
         });
@@ -196,8 +193,8 @@ impl Router {
     }
 
     /// With whom a session is shared.
-    pub fn shares(&self, id: Uuid, caller: &Caller) -> Result<Vec<Share>, NotShared> {
-        manageable(&mut self.lock(), id, caller).map(|entry| entry.shares.clone())
+    pub fn shares(&self, id: Uuid, caller: &Caller, relation: Relation) -> Result<Vec<Share>, NotShared> {
+        manageable(&mut self.lock(), id, caller, relation).map(|entry| entry.shares.clone())
     }
 
     /// Sessions of others that the caller may see, newest first.
@@ -211,6 +208,20 @@ impl Router {
         drop(table);
         ids.sort_unstable_by_key(|id| std::cmp::Reverse(*id));
         ids
+    }
+
+    /// The directories of the sessions that the caller has this to do with.
+    pub fn directories(&self, caller: &Caller, relation: Relation) -> HashSet<PathBuf> {
+        let table = self.lock();
+        let there = table.sessions.values().filter(|entry| !entry.row.is_deleted);
+        let theirs = there.filter(|entry| admit(Some(entry), caller, relation).is_ok());
+        let mut found = HashSet::new();
+        for entry in theirs {
+            if !found.contains(&entry.row.cwd) {
+                found.insert(entry.row.cwd.clone());
+            }
+        }
+        found
     }
 
     /// Sessions whose shares are to be saved, with all that they have.
@@ -243,16 +254,39 @@ pub(super) fn access(entry: &Entry, caller: &Caller) -> Option<Access> {
     entry.shares.iter().filter(|share| share.with.has(caller)).map(|share| share.access).max()
 }
 
-/// A session that the caller may share.
-fn manageable<'a>(table: &'a mut Table, id: Uuid, caller: &Caller) -> Result<&'a mut Entry, NotShared> {
-    let entry = table.sessions.get_mut(&id).filter(|entry| !entry.row.is_deleted);
-    let entry = entry.ok_or(NotShared::Nothing)?;
-    match access(entry, caller) {
-        Some(Access::Owner) => Ok(entry),
-        _ if caller.is_admin() => Ok(entry),
-        Some(_) => Err(NotShared::NotTheirs(entry.row.owner.clone())),
-        None => Err(NotShared::Nothing),
+/// What the caller may do with a session that they must have this to do with.
+pub(super) fn admit(
+    entry: Option<&Entry>,
+    caller: &Caller,
+    relation: Relation,
+) -> Result<Access, NotAdmitted> {
+    let entry = entry.ok_or(NotAdmitted::Nothing)?;
+    let access = access(entry, caller);
+    let least = match relation {
+        // Nobody is stopped from what everybody of their role may see.
+        Relation::Any => return Ok(access.unwrap_or(Access::Observer)),
+        Relation::Seen => Access::Observer,
+        Relation::Driven => Access::Driver,
+        Relation::Own => Access::Owner,
+        // A call that is about no session gets at none.
+        Relation::Nothing => return Err(NotAdmitted::Nothing),
+    };
+    match access {
+        Some(access) if access >= least => Ok(access),
+        Some(_) => Err(NotAdmitted::NotTheirs(entry.row.owner.clone())),
+        None => Err(NotAdmitted::Nothing),
     }
+}
+
+/// A session that the caller may share.
+fn manageable<'a>(
+    table: &'a mut Table,
+    id: Uuid,
+    caller: &Caller,
+    relation: Relation,
+) -> Result<&'a mut Entry, NotShared> {
+    admit(table.get(id), caller, relation)?;
+    table.sessions.get_mut(&id).ok_or(NotShared::NotAdmitted(NotAdmitted::Nothing))
 }
 
 /// Writes a note into a session's record. While nobody has the session open,
@@ -275,4 +309,51 @@ fn write_note(
     entry.row.seq = entry.row.seq.max(recorder.last_seq());
     // What the journal would not take now it takes later: its numbers are used.
     recorder.commit(Class::Stop).map_err(NotShared::NotRecorded)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+    use crate::{identity::Role, journal::Settings, limits::Limits, router::Found, store::Row};
+
+    #[test]
+    fn a_share_is_taken_back_although_that_cannot_be_recorded_and_is_counted() {
+        let temp = tempfile::tempdir().unwrap();
+        let (journal, _) = Journal::open(&temp.path().join("journal"), Settings::default()).unwrap();
+        let owner = Caller { user: "ann".into(), teams: Vec::new(), roles: vec![Role::Developer] };
+        let row = Row {
+            owner: owner.user.clone(),
+            agent: "demo".into(),
+            cwd: "/".into(),
+            agent_session: Default::default(),
+            bound: Vec::new(),
+            title: None,
+            created: SystemTime::now(),
+            updated: SystemTime::now(),
+            is_live: false,
+            is_deleted: false,
+            seq: 0,
+        };
+        let (id, metrics) = (Uuid::now_v7(), Metrics::default());
+        let router = Router::new(HashMap::from([(id, row)]), Vec::new(), Limits::default());
+        let with = Party::User("bob".into());
+        let unrecorded = || metrics.best_effort.of(Branch::UnshareUnrecorded).get();
+        let share = || Share {
+            with: with.clone(),
+            access: Access::Driver,
+            by: "ann".into(),
+            since: SystemTime::now(),
+        };
+        router.shared_before(vec![(id, share())]);
+        router.unshare(id, &owner, Relation::Own, &with, &journal, &metrics).unwrap();
+        assert_eq!(unrecorded(), 0);
+        // Somebody is about to open it, and nobody can write to its record meanwhile.
+        router.shared_before(vec![(id, share())]);
+        assert!(matches!(router.claim(id, &owner), Found::Parked(..)));
+        router.unshare(id, &owner, Relation::Own, &with, &journal, &metrics).unwrap();
+        assert_eq!((unrecorded(), router.shares(id, &owner, Relation::Own).unwrap().len()), (1, 0));
+    }
 }

@@ -6,10 +6,11 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
-use super::Session;
+use super::{Session, members::Members};
 use crate::{
     acp::{EditorCapabilities, Refusal, code},
     frame::{Frame, Peek, Span, splice},
+    options::{Category, Chooser},
 };
 
 /// The frame without boolean config options, for an editor that does not know
@@ -61,15 +62,16 @@ impl Session {
                 "resource" => able["embeddedContext"] != true,
                 _ => false,
             })?;
-        let text = format!("agent `{}` does not take content of type `{refused}`", self.open.key.agent);
+        let text = format!("agent `{}` does not take content of type `{refused}`", self.agent());
         Some(Refusal::new(code::INVALID_PARAMS, text))
     }
 
     /// Takes note of what the agent tells of its options and modes, for those
     /// who come later.
-    pub(super) fn take_options(&mut self, told: Option<Value>) {
-        let Some(mut told) = told else { return };
-        for key in ["configOptions", "modes"] {
+    pub(super) fn take_options(&mut self, object: &[u8]) {
+        let Ok(mut told) = serde_json::from_slice::<Value>(object) else { return };
+        self.take_told(object, &told);
+        for key in ["configOptions", "modes", "models"] {
             if let Some(value) = told.get_mut(key).filter(|value| !value.is_null()) {
                 self.options[key] = value.take();
             }
@@ -78,6 +80,34 @@ impl Session {
             self.options["modes"]["currentModeId"] = mode.take();
         }
         self.check_mode();
+    }
+}
+
+impl Session {
+    /// The same for what is shown, as it stands in the frame.
+    fn take_told(&mut self, object: &[u8], told: &Value) {
+        let Some(members) = Members::of(object) else { return };
+        let raw = |name: &str| {
+            let text = members.get(name).filter(|text| *text != "null")?;
+            RawValue::from_string(text.to_owned()).ok()
+        };
+        if let Some(modes) = raw("modes") {
+            self.told.modes = Some(modes);
+            self.told.mode = told["modes"]["currentModeId"].as_str().map(str::to_owned);
+        }
+        if let Some(options) = raw("configOptions") {
+            self.told.options = Some(options);
+            let mode = Chooser::option(told, Category::Mode).and_then(|mode| mode.current);
+            self.told.mode = mode.or_else(|| self.told.mode.take());
+        }
+        if let Some(mode) = told["currentModeId"].as_str() {
+            self.told.mode = Some(mode.to_owned());
+        }
+        // A route's mode is over when the agent takes up another one itself.
+        let set = self.routing.target.as_ref().and_then(|target| target.mode.as_ref());
+        if self.is_ready() && set.is_some() && self.told.mode.as_ref() != set {
+            self.routing.leave_mode();
+        }
     }
 }
 

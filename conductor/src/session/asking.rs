@@ -31,7 +31,15 @@ pub(super) fn offers(frame: &Frame) -> Vec<Offer> {
         let kind = OfferKind::from_name(option["kind"].as_str().unwrap_or_default());
         Some(Offer { id: option["optionId"].as_str()?.to_string(), kind })
     };
-    options.iter().filter_map(offer).collect()
+    let mut offers: Vec<Offer> = options.iter().filter_map(offer).collect();
+    // An id that names two answers says nothing of which is meant.
+    let ids: Vec<String> = offers.iter().map(|offer| offer.id.clone()).collect();
+    for offer in &mut offers {
+        if ids.iter().filter(|id| **id == offer.id).count() > 1 {
+            offer.kind = OfferKind::Other;
+        }
+    }
+    offers
 }
 
 /// The first answer on offer of the first kind that there is.

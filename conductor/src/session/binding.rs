@@ -9,23 +9,27 @@
 //! process ended has been answered with an error, and what waits here has
 //! never been sent.
 
-use std::{collections::VecDeque, pin::Pin, time::Duration};
+use std::{collections::VecDeque, time::Duration};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tokio::time::{Instant, timeout};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout},
+};
 use tracing::debug;
 use uuid::Uuid;
 
 use super::{
     Asked, Binding, Input, LEAD, MAX_QUEUED_PROMPTS, Opening, Purpose, Recorded, Request, Session,
-    flight::Held, from_editor::take_from, past::Replayed,
+    flight::Held, from_editor::take_from, handover::Missed, past::Replayed, place::Reaching,
 };
 use crate::{
     acp::{self, AgentHello, Refusal, code},
     agent::{Attachment, Ended},
     frame::{Frame, Kind, Method},
     journal::Class,
+    limits,
     pending::{Pending, WireId},
     pool::{Key, Lease, Pool},
     record::note,
@@ -36,10 +40,7 @@ use crate::{
 const LEAVING: Duration = Duration::from_secs(10);
 
 /// How long an agent that is to take a session back may say nothing at all.
-const SILENCE: Duration = Duration::from_secs(60);
-
-/// The agent wants someone to log in; another way would find the same.
-const AUTH_REQUIRED: i64 = -32000;
+pub(super) const SILENCE: Duration = Duration::from_secs(60);
 
 /// How a session comes to its agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +53,8 @@ pub(super) enum Way {
     Load,
     /// A new session of the agent's, with a hand-over.
     Handover,
+    /// The process was kept since the session has left it.
+    Back,
 }
 
 impl Way {
@@ -61,6 +64,7 @@ impl Way {
             Self::Resume => "resume",
             Self::Load => "load",
             Self::Handover => "handover",
+            Self::Back => "back",
         }
     }
 
@@ -68,7 +72,7 @@ impl Way {
         match self {
             Self::New | Self::Handover => "session/new",
             Self::Resume => "session/resume",
-            Self::Load => "session/load",
+            Self::Load | Self::Back => "session/load",
         }
     }
 }
@@ -80,9 +84,6 @@ pub(super) struct Reached {
     ways: VecDeque<Way>,
 }
 
-/// On its way there.
-pub(super) type Reaching = Pin<Box<dyn Future<Output = Result<Reached, Refusal>> + Send>>;
-
 /// A way that has led to the agent.
 #[derive(Debug)]
 pub(super) struct Settled {
@@ -93,14 +94,19 @@ pub(super) struct Settled {
 
 async fn reach(
     pool: Pool,
+    held: Result<limits::Held, limits::Exceeded>,
     key: Key,
+    owner: String,
+    told: watch::Sender<usize>,
     known: Option<Bytes>,
     leaving: Option<Ended>,
 ) -> Result<Reached, Refusal> {
+    let held = held.map_err(|reached| reached.refusal())?;
     if let Some(mut leaving) = leaving {
         timeout(LEAVING, leaving.wait()).await.ok();
     }
-    let lease = pool.lease(key).await.map_err(|why| Refusal::new(code::AGENT_ENDED, why.to_string()))?;
+    let lease = pool.lease_told(key, &owner, told).await.map_err(|why| why.refusal())?;
+    let lease = lease.with(held);
     let ways = match &known {
         None => [Way::New].into(),
         Some(name) => ways(&lease.process.hello, name),
@@ -132,8 +138,10 @@ async fn attach(lease: Lease, ways: VecDeque<Way>, name: Bytes) -> Result<Reache
 impl Session {
     /// Whether the agent can be asked something now.
     pub(super) fn is_ready(&self) -> bool {
-        let is_set_back = !self.requests.iter().any(|request| request.purpose == Purpose::SetBack);
+        let is_set = |request: &Request| matches!(request.purpose, Purpose::SetBack | Purpose::Wish);
+        let is_set_back = !self.requests.iter().any(is_set);
         self.way.is_none()
+            && self.onward.is_none()
             && is_set_back
             && self.binding.as_ref().is_some_and(|binding| !binding.process().is_ending())
     }
@@ -145,6 +153,7 @@ impl Session {
         }
         // It is recorded when it goes on.
         self.deferred = true;
+        self.trace_waiting(seat, frame);
         let asked = self.asked(seat, frame);
         self.waiting.push_back(asked);
         self.wake();
@@ -176,13 +185,19 @@ impl Session {
             Opening::New if !self.is_open => None,
             _ => Some(self.agent_session.clone()),
         };
-        let (pool, key) = (self.pool.clone(), self.open.key.clone());
-        self.reaching = Some(Box::pin(reach(pool, key, known, self.leaving.take())));
+        let (pool, key, owner) = (self.pool.clone(), self.open.berth.key.clone(), self.open.owner.clone());
+        let held = self.router.limits().hold(limits::Kind::Processes, &self.open.caller);
+        let (told, position) = watch::channel(0);
+        self.traced.spawns(&key.agent);
+        let reaching = Reaching::new(reach(pool, held, key, owner, told, known, self.leaving.take()));
+        // Before it is open the editor has no session that could be spoken of.
+        self.reaching = Some(if self.is_open { reaching.shown(position) } else { reaching });
     }
 
     /// There is a place at a process, or there is none to be had.
     pub(super) fn reached(&mut self, reached: Result<Reached, Refusal>) {
         self.reaching = None;
+        self.traced.spawned();
         let Reached { lease, attachment, ways } = match reached {
             Ok(reached) => reached,
             Err(refusal) => return self.not_bound(&refusal),
@@ -190,7 +205,7 @@ impl Session {
         let Some(way) = ways.front().copied() else { return };
         let name = match way {
             Way::Resume | Way::Load => self.agent_session.clone(),
-            Way::New | Way::Handover => Bytes::new(),
+            Way::New | Way::Handover | Way::Back => Bytes::new(),
         };
         (self.ways, self.way, self.exit) = (ways, Some(way), None);
         self.is_replaying = false;
@@ -235,19 +250,17 @@ impl Session {
         let peek = frame.peek();
         let Some(way) = self.way else { return };
         if peek.kind == Kind::Error {
-            let error: Value = frame.decode(peek.outcome).unwrap_or_default();
+            let refusal = Refusal::of(frame);
             self.ways.pop_front();
-            if error["code"] != AUTH_REQUIRED && !self.ways.is_empty() {
-                debug!(way = way.name(), %error, "the agent did not take the session back; the next way is tried");
+            if refusal.code != code::AUTH_REQUIRED && !self.ways.is_empty() {
+                let (way, why) = (way.name(), &refusal.message);
+                debug!(way, why, "the agent did not take the session back; the next way is tried");
                 return self.try_next_way();
             }
-            return self.not_bound(&Refusal {
-                code: error["code"].as_i64().unwrap_or(code::INTERNAL),
-                message: error["message"].as_str().unwrap_or_default().to_string(),
-                data: error.get("data").cloned(),
-            });
+            return self.not_bound(&refusal);
         }
         let mut result = frame.copy(peek.outcome);
+        let told = frame.get(peek.outcome);
         if way == Way::Handover {
             if peek.session.is_none() {
                 let text = "the agent answered session/new without a sessionId";
@@ -262,8 +275,15 @@ impl Session {
             }
             result = members.to_string().into();
         }
-        self.take_options(serde_json::from_slice(&result).ok());
-        let answer = (request.purpose == Purpose::Open).then(|| acp::result(&request.editor_id, &result));
+        self.take_options(told);
+        self.renew_picker();
+        self.learn_offer();
+        let answer = (request.purpose == Purpose::Open).then(|| {
+            let line = acp::result(&request.editor_id, &result);
+            let shown = Frame::parse(line.slice(..line.len() - 1)).ok();
+            let shown = shown.and_then(|frame| self.with_shown(&frame, frame.peek().outcome));
+            shown.map_or(line, |frame| Bytes::from([frame.bytes(), b"\n"].concat()))
+        });
         self.settled = Some(Settled { way, answer });
     }
 
@@ -287,7 +307,7 @@ impl Session {
 
     /// It has not: the next request tries it with another process.
     pub(super) fn way_overdue(&mut self) {
-        let (agent, method) = (&self.open.key.agent, self.way.map_or("", Way::method));
+        let (agent, method) = (self.agent(), self.way.map_or("", Way::method));
         let silence = SILENCE.as_secs();
         let text =
             format!("agent `{agent}` said nothing to {method} for {silence} s; ask again to start it anew");
@@ -300,16 +320,25 @@ impl Session {
         self.output = None;
         if let Some(Binding { lease, .. }) = self.binding.take() {
             let ways = std::mem::take(&mut self.ways);
-            self.reaching = Some(Box::pin(attach(lease, ways, self.agent_session.clone())));
+            self.reaching = Some(Reaching::new(attach(lease, ways, self.agent_session.clone())));
         }
     }
 
     /// No way leads to the agent: whoever waits is told why, and the next
     /// request tries again.
     pub(super) fn not_bound(&mut self, refusal: &Refusal) {
+        if self.asks_another(refusal) {
+            return;
+        }
+        self.give_up(refusal);
+    }
+
+    /// Nobody else is asked either.
+    pub(super) fn give_up(&mut self, refusal: &Refusal) {
         if !self.is_open {
             return self.refuse_opening(refusal);
         }
+        self.routing.start_over();
         self.refuse_waiting(refusal);
         self.commit(Input::Nothing);
         self.unbind();
@@ -317,13 +346,13 @@ impl Session {
 
     /// Lets the process go.
     pub(super) fn unbind(&mut self) {
-        if let Some(output) = self.output.take() {
-            self.refuse_agent(output);
-        }
+        // Whoever is next need not wait for one who has gone.
+        self.reaching = None;
+        self.refuse_agent(None);
         // Whoever comes next has not asked these.
-        self.withdraw(|ask| ask.held.is_some() && !matches!(ask.held, Some(Held::Opening)));
+        self.withdraw(|ask| ask.is_permission() && !matches!(ask.held, Some(Held::Opening)));
         if let Some(binding) = self.binding.take()
-            && !self.open.shares_process
+            && !self.open.berth.shares_process
         {
             self.leaving = Some(binding.process().ended());
         }
@@ -338,13 +367,20 @@ impl Session {
         let is_load = matches!(self.open.opening, Opening::Load(_)) && answer.is_some();
         let told = match (is_load, way) {
             (true, _) => self.replay(way == Way::Handover).await,
-            (false, Way::Handover) => self.read_past().await,
-            _ => Ok(()),
+            (false, Way::Handover) => self.read_past(1, Missed::Everything).await,
+            // While another agent had it, this one has heard nothing.
+            (false, _) => match self.missed_since(way) {
+                Some(seen) => self.read_past(seen + 1, Missed::Since).await,
+                None => Ok(()),
+            },
         };
         if let Err(refusal) = told {
             return self.not_bound(&refusal);
         }
         if self.ended {
+            return;
+        }
+        if !self.is_wish_fit() {
             return;
         }
         self.take_note_of_way(way);
@@ -356,13 +392,18 @@ impl Session {
                 self.relay_editor(packet, Class::Stream);
             }
             self.opened();
+            self.announced = self.shown();
         }
         (self.way, self.is_replaying) = (None, way == Way::Load);
         // That a session which was asked for, or has rested, goes on as before is
         // no news.
         let is_expected = std::mem::take(&mut self.is_parked) || by_editor;
-        if way == Way::Handover || !is_expected {
+        let is_moved = self.has_moved();
+        if (way == Way::Handover || !is_expected) && !is_moved {
             self.notice(way);
+        }
+        if is_moved {
+            self.arrive();
         }
         self.idle_since = Instant::now();
         self.commit(Input::Nothing);
@@ -371,8 +412,9 @@ impl Session {
     /// Writes down how the session is bound from now on.
     pub(super) fn take_note_of_way(&mut self, way: Way) {
         let Some(binding) = self.binding.take() else { return };
+        self.count_binding(&binding.name, way);
         self.note_bound(&binding, Some(way));
-        if way == Way::New || way == Way::Handover && self.handover.is_none() {
+        if way != Way::Handover || self.handover.is_none() {
             self.remember_binding(binding.name.clone());
         }
         self.binding = Some(binding);
@@ -382,7 +424,8 @@ impl Session {
     /// was handed the past is, once it has taken it in.
     pub(super) fn remember_binding(&mut self, name: Bytes) {
         self.agent_session = name;
-        self.router.bound(self.open.id, self.agent_session.clone());
+        let agent = self.open.berth.key.agent.clone();
+        self.router.bound(self.open.id, agent, self.agent_session.clone(), self.routing.bound.clone());
     }
 
     /// The prompt that carried the hand-over was answered.
@@ -397,7 +440,7 @@ impl Session {
     /// Tells the editor how its session goes on, if it takes such news.
     fn notice(&mut self, way: Way) {
         let (title, description) = match way {
-            Way::New => return,
+            Way::New | Way::Back => return,
             Way::Resume => ("The session goes on", "The agent has resumed it."),
             Way::Load => ("The session goes on", "The agent has loaded it again."),
             Way::Handover => (
@@ -420,8 +463,13 @@ impl Session {
     /// Passes on what has waited.
     pub(super) fn feed_waiting(&mut self) {
         while self.is_ready()
-            && let Some(Asked { seat, frame, .. }) = self.waiting.pop_front()
+            && let Some(Asked { seat, frame, is_again, .. }) = self.waiting.pop_front()
         {
+            if is_again {
+                self.prompt_again(seat, &frame);
+                self.commit(Input::Nothing);
+                continue;
+            }
             if self.may_drive(seat) {
                 self.from_editor(seat, &frame);
             } else if frame.peek().kind == Kind::Request {
@@ -456,7 +504,7 @@ impl Session {
     pub(super) fn park_at(&self) -> Option<Instant> {
         // Asked before every wait: what is cheap and mostly false comes first.
         let is_idle = self.turn.is_none()
-            && !self.open.park_after.is_zero()
+            && !self.open.berth.park_after.is_zero()
             && self.is_open
             && self.is_ready()
             && self.handover.is_none()
@@ -470,14 +518,14 @@ impl Session {
             && self.to_editor.is_empty()
             && !self.is_unwritten();
         let hello = &self.binding.as_ref().filter(|_| is_idle)?.process().hello;
-        (hello.can("resume") || hello.can_load()).then(|| self.idle_since + self.open.park_after)
+        (hello.can("resume") || hello.can_load()).then(|| self.idle_since + self.open.berth.park_after)
     }
 
     /// Releases the process of an idle session; the next request brings it back.
     pub(super) fn park(&mut self) {
         debug!("the session is idle; its process is released");
         self.close_at_agent();
-        self.recorder.note(note::SESSION_PARKED, &json!({ "after": self.open.park_after.as_secs() }));
+        self.recorder.note(note::SESSION_PARKED, &json!({ "after": self.open.berth.park_after.as_secs() }));
         self.commit(Input::Nothing);
         self.is_parked = true;
         self.unbind();

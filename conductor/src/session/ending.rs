@@ -12,9 +12,10 @@ use super::{Ask, Input, Purpose, Request, Session, Waiting, flight::Held};
 use crate::{
     acp::{self, Refusal, code},
     agent::Exit,
+    approvals::How,
     frame::{Kind, Method, Run},
     journal::Class,
-    queue,
+    metrics::{Answered, TurnEnd},
 };
 
 /// What an editor hears that is still listening after it has left.
@@ -53,9 +54,12 @@ impl Session {
     }
 
     /// What the agent asked and nobody has taken note of yet.
-    pub(super) fn refuse_agent(&mut self, mut output: queue::Receiver<Run>) {
-        output.close();
-        while let Some(run) = output.try_recv() {
+    pub(super) fn refuse_agent(&mut self, late: Option<Run>) {
+        let mut output = self.output.take();
+        if let Some(output) = &mut output {
+            output.close();
+        }
+        for run in late.into_iter().chain(std::iter::from_fn(|| output.as_mut()?.try_recv())) {
             for (bytes, peek) in run.iter().filter(|(_, peek)| peek.kind == Kind::Request) {
                 let refusal = Refusal::new(code::CANCELLED, NOBODY);
                 self.say_agent(refusal.frame(peek.id.of(bytes)), Class::Stop);
@@ -67,7 +71,7 @@ impl Session {
     /// What was answered last still has to reach the editor, within reason.
     pub(super) async fn flush_editor(&mut self) {
         let timeout = self.open.editor_timeout;
-        while let Some(Waiting { packet, after }) = self.to_editor.pop_front() {
+        while let Some(Waiting { packet, after, .. }) = self.to_editor.pop_front() {
             // An effect that waits for the disk is void now.
             if after.is_some() {
                 continue;
@@ -82,8 +86,9 @@ impl Session {
     /// Leaves the agent in good order: the turn is cancelled, nothing it asked
     /// stays unanswered, its session is closed.
     pub(super) fn leave(&mut self) {
-        if self.turn.take().is_some() {
+        if let Some(turn) = self.turn.take() {
             self.turn_ended();
+            self.count_turn(turn.began, TurnEnd::Cancelled);
             self.tell_agent("session/cancel");
         }
         self.answer_asks(|_| true);
@@ -114,11 +119,26 @@ impl Session {
         }
     }
 
+    /// The process has ended, and nothing that it said is left.
+    pub(super) async fn agent_gone(&mut self, exit: Arc<Exit>) {
+        self.survey_last().await;
+        let tools = self.open_tools().await;
+        self.agent_ended(exit, &tools);
+        self.commit(Input::Nothing);
+    }
+
     /// The process has ended: every request in flight gets its one answer, and
     /// tool calls that were under way have failed. What has waited for it to
     /// end goes on with another one.
-    pub(super) fn agent_ended(&mut self, exit: Arc<Exit>, tools: &[String]) {
+    fn agent_ended(&mut self, exit: Arc<Exit>, tools: &[String]) {
         debug!(%exit, "the session's process has ended");
+        let gone = Refusal::new(code::AGENT_ENDED, exit.to_string());
+        if self.way.is_some() && self.asks_another(&gone) {
+            // It has not even begun, so somebody else may.
+            self.requests.drain(|_| true);
+            (self.binding, self.way) = (None, None);
+            return;
+        }
         self.fail_tools(tools);
         if self.turn.as_ref().is_some_and(|turn| turn.cancelled.is_some()) {
             self.end_turn_cancelled();
@@ -129,8 +149,9 @@ impl Session {
                 self.answer(request.seat, refusal.frame(&request.editor_id));
             }
         }
-        if self.turn.take().is_some() {
+        if let Some(turn) = self.turn.take() {
             self.turn_ended();
+            self.count_turn(turn.began, TurnEnd::Error);
         }
         for queued in std::mem::take(&mut self.queued) {
             self.answer_queued(queued, |id| refusal.frame(id));
@@ -163,6 +184,7 @@ impl Session {
     pub(super) fn end_turn_cancelled(&mut self) {
         let Some(turn) = self.turn.take() else { return };
         self.turn_ended();
+        self.count_turn(turn.began, TurnEnd::Cancelled);
         if let Some(request) = self.requests.complete(turn.number) {
             self.answer(request.seat, acp::result(&request.editor_id, acp::CANCELLED_TURN));
         }
@@ -185,9 +207,13 @@ impl Session {
     pub(super) fn withdraw(&mut self, which: impl Fn(&Ask) -> bool) -> Vec<Ask> {
         let mut taken = Vec::new();
         while let Some((number, _)) = self.asks.find(&which) {
-            let Some(ask) = self.asks.complete(number) else { break };
+            let Some(mut ask) = self.asks.complete(number) else { break };
             if ask.is_permission() {
-                self.decided(number, None);
+                self.count_answered(&ask, Answered::Cancelled);
+                if ask.is_shown {
+                    self.withdraw_from(number, None, None);
+                }
+                self.end_approval(&mut ask, How::Cancelled, None, "it was withdrawn");
             } else {
                 let params = json!({ "requestId": self.editor_id(number) });
                 self.say_editor(acp::call(None, "$/cancel_request", &params));

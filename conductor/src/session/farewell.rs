@@ -38,7 +38,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::{store::Row, tasks::Tasks};
+    use crate::{limits::Limits, store::Row, tasks::Tasks};
 
     /// The session's own code offers no way to make it panic; what it would leave
     /// behind does.
@@ -50,6 +50,7 @@ mod tests {
             agent: "demo".into(),
             cwd: "/".into(),
             agent_session: Default::default(),
+            bound: Vec::new(),
             title: None,
             created: now,
             updated: now,
@@ -58,7 +59,7 @@ mod tests {
             seq: 0,
         };
         let session = Uuid::now_v7();
-        let router = Router::new(HashMap::from([(session, row)]), Vec::new());
+        let router = Router::new(HashMap::from([(session, row)]), Vec::new(), Limits::default());
         let (events, mut told) = mpsc::channel(1);
         let over = CancellationToken::new();
         assert!(router.begin_turn(session));

@@ -4,13 +4,16 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use serde_json::Value;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{handle::LEAD, judging::Ruling};
+use super::{handle::LEAD, judging::Ruling, seats::Asked};
 use crate::{
     agent::Process,
+    approvals,
     frame::{Frame, Method},
+    identity::Caller,
     pool::Lease,
 };
 
@@ -24,12 +27,23 @@ pub(super) struct Request {
     pub(super) editor_id: Bytes,
     /// The mode that it sets.
     pub(super) sets: Option<String>,
+    /// The model that it sets at an agent that answers nothing to that.
+    pub(super) sets_model: Option<String>,
+    /// Its answer shows all options.
+    pub(super) shows_options: bool,
 }
 
 impl Request {
     /// One of our own.
     pub(super) fn ours(purpose: Purpose) -> Self {
-        Self { purpose, seat: LEAD, editor_id: Bytes::new(), sets: None }
+        Self {
+            purpose,
+            seat: LEAD,
+            editor_id: Bytes::new(),
+            sets: None,
+            sets_model: None,
+            shows_options: false,
+        }
     }
 }
 
@@ -68,6 +82,16 @@ pub(super) struct Ask {
     pub(super) held: Option<Held>,
     /// When it was asked.
     pub(super) asked: Instant,
+    /// The tool call that it is about, and its input when people were asked.
+    pub(super) expected: Option<(String, Value)>,
+    /// Those who drive the session see it.
+    pub(super) is_shown: bool,
+    /// By then somebody must have answered.
+    pub(super) due: Option<Instant>,
+    /// Where approvers see it.
+    pub(super) approval: Option<approvals::Open>,
+    /// Who has answered it.
+    pub(super) by: Option<Caller>,
 }
 
 /// What waits until somebody has allowed it.
@@ -121,12 +145,23 @@ impl Ask {
             ruling: None,
             held: None,
             asked: Instant::now(),
+            expected: None,
+            is_shown: true,
+            due: None,
+            approval: None,
+            by: None,
         }
     }
 
     /// Whether people are asked for permission.
     pub(super) fn is_permission(&self) -> bool {
         self.frame.is_some()
+    }
+
+    /// Whether this option would allow something.
+    pub(super) fn allows(&self, option: &str) -> bool {
+        let kinds = [OfferKind::AllowOnce, OfferKind::AllowAlways];
+        self.options.iter().any(|offer| offer.id == option && kinds.contains(&offer.kind))
     }
 
     /// Whether a permission request offers this option.
@@ -142,8 +177,24 @@ pub(super) struct Turn {
     pub(super) number: u32,
     /// Its record begins behind this number.
     pub(super) from_seq: u64,
+    /// When its prompt was sent.
+    pub(super) began: Instant,
     /// It was cancelled; by then it must have ended.
     pub(super) cancelled: Option<Instant>,
+    /// What the agent has said in it, as far as that matters.
+    pub(super) said: Said,
+    /// The prompt, if another agent may have to take it.
+    pub(super) prompt: Option<Asked>,
+}
+
+/// What an agent has said in a turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Said {
+    Nothing,
+    /// This text and nothing else.
+    Only(String),
+    /// More than could be an error.
+    More,
 }
 
 /// The agent's side of the session.

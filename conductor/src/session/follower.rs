@@ -88,7 +88,8 @@ pub async fn follow(with: Follower, seated: oneshot::Receiver<Seated>, history: 
     if let Ok(seated) = seated.await {
         let name = format!("\"{}\"", with.session).into();
         let from = if with.replays { 1 } else { seated.at_seq + 1 };
-        let past = if with.replays { Past::default() } else { Past::behind(seated.replayed.clone()) };
+        let mut past = if with.replays { Past::default() } else { Past::behind(seated.standing.clone()) };
+        past.follows = true;
         let following = Following {
             with,
             history,
@@ -200,7 +201,7 @@ impl Following {
     fn frame(&mut self, frame: &history::Frame) {
         let is_news = frame.seq > self.at_seq;
         match self.past.hear(frame) {
-            past::Told::Update(peek) => self.line(&frame.raw, &peek),
+            past::Told::Update(raw, peek) => self.line(&raw, &peek),
             past::Told::Prompt(peek) => {
                 let outgoing = frame.outgoing_id.and_then(|id| u64::try_from(id).ok());
                 let is_it = |own: &(u64, u64)| own.0 < frame.seq && Some(own.1) == outgoing;
@@ -232,7 +233,12 @@ impl Following {
                     _ => WireId::parse(peek.id.of(&frame.raw)),
                 };
                 if let Some(id) = id {
-                    self.ask(id.number, &frame.raw, &peek);
+                    let renamed =
+                        if frame.origin == "agent" { self.past.renamed(&frame.raw, &peek) } else { None };
+                    match renamed {
+                        Some((raw, peek)) => self.ask(id.number, &raw, &peek),
+                        None => self.ask(id.number, &frame.raw, &peek),
+                    }
                 }
             }
             (Kind::Notification, Method::SessionUpdate)

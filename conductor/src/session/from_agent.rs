@@ -5,23 +5,37 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
-    Ask, EARLY_BYTES, MAX_IN_FLIGHT, Opening, Packet, Purpose, Recorded, Request, Session, WITHDRAW_GRACE,
-    Way,
+    Ask, EARLY_BYTES, Input, MAX_IN_FLIGHT, Packet, Purpose, Recorded, Request, Session, Turn,
+    WITHDRAW_GRACE, Way,
     adapt::{put_update, takes, withheld},
     ending::unanswered,
+    flight::Said,
+    judging::Judged,
     past::HISTORY,
+    prefix::with_prefix,
 };
 use crate::{
-    acp::{self, Refusal, code},
+    acp::{self, Refusal, code, login},
     frame::{self, Frame, Kind, Method, Peek, Run, Span, splice},
     journal::Class,
+    metrics::{Branch, TurnEnd},
     pending::WireId,
     record::Destination,
 };
 
 impl Session {
+    /// Takes what an agent says, from its first frame to its record.
+    pub(super) fn take_run(&mut self, run: &Run) {
+        self.from_agent(run);
+        self.commit(Input::Run(run));
+        (self.heard, self.is_stalled) = (Instant::now(), false);
+        if self.turn.is_none() {
+            self.idle_since = self.heard;
+        }
+    }
+
     #[allow(clippy::wrong_self_convention, reason = "named for where the frames come from")]
-    pub(super) fn from_agent(&mut self, run: &Run) {
+    fn from_agent(&mut self, run: &Run) {
         let mapped;
         let run = match &self.open.cwd_map {
             Some(map) => {
@@ -33,9 +47,16 @@ impl Session {
         let mut out = BytesMut::with_capacity(run.size() + run.len() * 40);
         let mut count = 0;
         for (index, (bytes, peek)) in run.iter().enumerate() {
+            // It may have had another agent before, whose ids were the same.
+            let renamed = with_prefix(bytes, peek, self.routing.number);
+            let renamed = renamed.and_then(|bytes| Frame::parse(bytes).ok());
+            let (bytes, peek) = renamed.as_ref().map_or((bytes, peek), |frame| (frame.bytes(), frame.peek()));
             // Most frames are updates: nothing but a copy with our own id.
             if peek.method == Method::SessionUpdate && peek.kind == Kind::Notification {
-                if self.passes(bytes, peek) {
+                if self.picks() && is_of_options(bytes, peek) {
+                    self.emit(&mut out, &mut count);
+                    self.hear_options(bytes, peek);
+                } else if self.passes(bytes, peek) {
                     put_update(&self.link.capabilities, &self.name, &mut out, bytes, peek);
                     count += 1;
                 }
@@ -46,7 +67,7 @@ impl Session {
             self.emit(&mut out, &mut count);
             self.tell_findings();
             self.index = index as u32;
-            self.agent_says(&run.frame(index));
+            self.agent_says(&renamed.unwrap_or_else(|| run.frame(index)));
         }
         self.emit(&mut out, &mut count);
         self.tell_findings();
@@ -59,11 +80,15 @@ impl Session {
         let packet = Packet { frames: out.split().freeze(), count: std::mem::take(count) };
         let waiting: usize = self.early.iter().map(|packet| packet.frames.len()).sum();
         // First the editor gets its history and its answer.
-        if !self.is_open && self.way.is_some_and(|way| way != Way::New) && waiting < EARLY_BYTES {
+        let is_early = !self.is_open && self.way.is_some_and(|way| way != Way::New);
+        if is_early && waiting < EARLY_BYTES {
             self.early.push(packet);
-        } else {
-            self.relay_editor(packet, Class::Stream);
+            return;
         }
+        if is_early {
+            self.open.metrics.best_effort(Branch::EarlyUnordered);
+        }
+        self.relay_editor(packet, Class::Stream);
     }
 
     /// Whether an update is for this editor; also takes note of titles.
@@ -72,9 +97,11 @@ impl Session {
             b"\"agent_message_chunk\"" | b"\"agent_thought_chunk\""
                 if self.way.is_none() && !self.is_replaying =>
             {
+                self.take_note_of_words(bytes, peek);
                 true
             }
             b"\"tool_call\"" | b"\"tool_call_update\"" if self.way.is_none() && !self.is_replaying => {
+                self.take_note_of_words(bytes, peek);
                 self.judge.calls.hear(peek.params.of(bytes));
                 self.watch_call(peek.params.of(bytes));
                 true
@@ -87,14 +114,21 @@ impl Session {
                 true
             }
             b"\"config_option_update\"" | b"\"current_mode_update\"" => {
-                let params: Option<Value> = serde_json::from_slice(peek.params.of(bytes)).ok();
-                self.take_options(params.map(|mut params| params["update"].take()));
+                self.hear_options(bytes, peek);
                 true
+            }
+            b"\"available_commands_update\"" | b"\"plan\"" if self.picks() => {
+                self.keep_announcement(bytes, peek);
+                !(self.is_replaying || matches!(self.way, Some(Way::Resume | Way::Load)))
+                    || peek.update.of(bytes) != b"\"plan\""
             }
             // The editor has the history, or gets it from our own record; some
             // agents replay it even to who resumes.
             kind => {
                 let may_replay = self.is_replaying || matches!(self.way, Some(Way::Resume | Way::Load));
+                if kind == b"\"usage_update\"" && !may_replay {
+                    self.hear_cost(peek.params.of(bytes));
+                }
                 !(may_replay && HISTORY.contains(&kind)) && takes(&self.link.capabilities, bytes, peek)
             }
         }
@@ -151,6 +185,8 @@ impl Session {
         let withheld = withheld(&self.link.capabilities, frame.bytes(), frame.peek().outcome)
             .and_then(|bytes| Frame::parse(bytes).ok());
         let frame = withheld.as_ref().unwrap_or(frame);
+        let advised = login::advised(frame, self.agent());
+        let frame = advised.as_ref().unwrap_or(frame);
         let peek = frame.peek();
         let request = WireId::parse(frame.get(peek.id)).and_then(|id| self.requests.complete(id.number));
         let Some(request) = request else {
@@ -161,8 +197,26 @@ impl Session {
             Purpose::Open if self.way == Some(Way::New) => self.agent_opened(frame, &request),
             Purpose::Open | Purpose::Rebind => self.agent_answered_way(frame, &request),
             Purpose::Prompt => {
-                let cancelled = self.turn.take().is_some_and(|turn| turn.cancelled.is_some());
+                if peek.kind == Kind::Result {
+                    self.hear_tokens(request.seat, frame.get(peek.outcome));
+                }
+                let turn = self.turn.take();
+                let cancelled = turn.as_ref().is_some_and(|turn| turn.cancelled.is_some());
+                let began = turn.as_ref().map_or_else(Instant::now, |turn| turn.began);
                 self.turn_ended();
+                // Nobody is to allow something that no turn waits for.
+                self.answer_asks(Ask::is_permission);
+                if let Some(Turn { prompt, said, from_seq, .. }) = turn.filter(|_| !cancelled)
+                    && self.falls_back(frame, prompt, &said, from_seq)
+                {
+                    return;
+                }
+                let end = match (cancelled, peek.kind) {
+                    (true, _) => TurnEnd::Cancelled,
+                    (_, Kind::Error) => TurnEnd::Error,
+                    _ => TurnEnd::from_reason(frame.get(peek.stop_reason)),
+                };
+                self.count_turn(began, end);
                 if peek.kind == Kind::Result {
                     self.handed_over();
                 }
@@ -183,9 +237,14 @@ impl Session {
             Purpose::Relay => {
                 if peek.kind == Kind::Result {
                     self.mode_set(&request);
+                    self.model_set(&request);
+                    self.take_options(frame.get(peek.outcome));
                 }
-                self.take_options(frame.decode(peek.outcome));
+                let is_shown = request.shows_options && peek.kind == Kind::Result;
+                let shown = if is_shown { self.with_shown(frame, peek.outcome) } else { None };
+                let frame = shown.as_ref().unwrap_or(frame);
                 self.pass_answer(&request, frame, Class::Stream, Default::default());
+                self.announce();
             }
             Purpose::Wish => self.wish_granted(frame),
             Purpose::SetBack => self.was_set_back(frame, &request),
@@ -196,6 +255,10 @@ impl Session {
     fn agent_opened(&mut self, frame: &Frame, request: &Request) {
         let peek = frame.peek();
         if peek.kind == Kind::Error {
+            let refusal = Refusal::of(frame);
+            if self.asks_another(&refusal) {
+                return;
+            }
             self.pass(frame, peek.id, &request.editor_id, Span::default(), &[]);
             self.ended = true;
             return;
@@ -207,24 +270,27 @@ impl Session {
         if let Some(binding) = &mut self.binding {
             binding.name = frame.copy(peek.session);
         }
-        self.take_options(frame.decode(peek.outcome));
-        let wishes = match self.wish_denied() {
+        self.take_options(frame.get(peek.outcome));
+        self.learn_offer();
+        let target = self.routing.target.clone();
+        let wishes = match target.as_ref().and_then(|target| self.wish_denied(target)) {
             Some(refusal) => Err(refusal),
-            None => self.wishes(frame),
+            None => target.map_or(Ok(Vec::new()), |target| self.wishes(&target, &self.options)),
         };
         if self.ended {
             return;
         }
         match wishes {
             Ok(calls) => {
+                self.renew_picker();
                 self.take_note_of_way(Way::New);
                 self.way = None;
                 self.opened();
-                self.pass(frame, peek.id, &request.editor_id, Span::default(), &[]);
-                for (method, params) in calls {
-                    let id = self.number(Request::ours(Purpose::Wish));
-                    self.say_agent(acp::call(Some(id.to_string()), method, &params), Class::Effect);
-                }
+                let shown = self.with_shown(frame, peek.outcome);
+                let frame = shown.as_ref().unwrap_or(frame);
+                self.pass(frame, frame.peek().id, &request.editor_id, Span::default(), &[]);
+                self.note_shown();
+                self.ask_for(calls);
             }
             Err(refusal) => {
                 // It exists at the agent, so it is closed there, too.
@@ -232,49 +298,6 @@ impl Session {
                 self.answer_opening(&refusal);
             }
         }
-    }
-
-    /// The calls that set the model and mode asked for by `connect --model
-    /// --mode`, checked against what the agent offers.
-    fn wishes(&self, frame: &Frame) -> Result<Vec<(&'static str, Value)>, Refusal> {
-        let wish = &self.open.wish;
-        if wish.model.is_none() && wish.mode.is_none() || !matches!(self.open.opening, Opening::New) {
-            return Ok(Vec::new());
-        }
-        let result: Value = frame.decode(frame.peek().outcome).unwrap_or_default();
-        let session: Value = frame.decode(frame.peek().session).unwrap_or_default();
-        let mut calls = Vec::new();
-        for (category, wanted) in [("model", &wish.model), ("mode", &wish.mode)] {
-            let Some(wanted) = wanted else { continue };
-            match acp::find_option(&result, category, wanted) {
-                Ok(id) => calls.push((
-                    "session/set_config_option",
-                    json!({ "sessionId": session, "configId": id, "value": wanted }),
-                )),
-                Err(mut offered) => {
-                    let legacy = result["modes"]["availableModes"].as_array().cloned().unwrap_or_default();
-                    let legacy: Vec<&str> = legacy.iter().filter_map(|mode| mode["id"].as_str()).collect();
-                    if category == "mode" && legacy.contains(&wanted.as_str()) {
-                        calls.push(("session/set_mode", json!({ "sessionId": session, "modeId": wanted })));
-                        continue;
-                    }
-                    if category == "mode" && offered.is_empty() {
-                        offered.extend(legacy.iter().map(ToString::to_string));
-                    }
-                    let agent = &self.open.key.agent;
-                    let text = if offered.is_empty() {
-                        format!("agent `{agent}` offers no choice of {category}")
-                    } else {
-                        format!(
-                            "agent `{agent}` has no {category} `{wanted}`; it has: {}",
-                            offered.join(", ")
-                        )
-                    };
-                    return Err(Refusal::new(code::INVALID_PARAMS, text));
-                }
-            }
-        }
-        Ok(calls)
     }
 
     /// The agent has set what we asked for; the editor learns of it by an
@@ -286,7 +309,10 @@ impl Session {
             tracing::warn!(error = text, "the agent refused the model or mode it had offered");
             return;
         }
-        self.take_options(Some(result.clone()));
+        self.take_options(frame.get(frame.peek().outcome));
+        if self.picks() {
+            return self.announce();
+        }
         let Some(options) = result.get("configOptions").filter(|options| options.is_array()) else { return };
         let update = json!({ "sessionUpdate": "config_option_update", "configOptions": options });
         let params = json!({ "sessionId": self.open.id.to_string(), "update": update });
@@ -294,6 +320,9 @@ impl Session {
     }
 
     fn agent_asks(&mut self, frame: &Frame) {
+        if let Some(turn) = &mut self.turn {
+            turn.said = Said::More;
+        }
         let name = frame.method_name();
         let is_unknown = frame.peek().method == Method::Other
             && ["fs/", "terminal/"].iter().any(|part| name.starts_with(part));
@@ -308,16 +337,13 @@ impl Session {
         if let Some(refusal) = refused {
             return self.say_agent(refusal, Class::Stop);
         }
-        if self.judge_agent(frame) {
-            self.go_on(frame, false);
+        if let Some(judged) = self.judge_agent(frame) {
+            self.go_on(frame, judged, false);
         }
     }
 
-    /// What was asked about has been allowed. Rules and links may have changed since.
-    pub(super) fn go_on_late(&mut self, frame: &Frame) {
-        if let Some(refusal) = self.denied_meanwhile(frame) {
-            return self.say_agent(refusal, Class::Stop);
-        }
+    /// What was asked about has been allowed.
+    pub(super) fn go_on_late(&mut self, frame: &Frame, judged: Judged) {
         // The editor may have left meanwhile, or run out of room.
         let refused = match self.host.serves(frame.peek().method) {
             true => self.host_refusal(frame),
@@ -325,15 +351,15 @@ impl Session {
         };
         match refused {
             Some(refusal) => self.say_agent(refusal, Class::Stop),
-            None => self.go_on(frame, true),
+            None => self.go_on(frame, judged, true),
         }
     }
 
     /// Has a request of the agent done, by this host or by the editor.
-    fn go_on(&mut self, frame: &Frame, is_late: bool) {
+    fn go_on(&mut self, frame: &Frame, judged: Judged, is_late: bool) {
         let peek = frame.peek();
         if self.host.serves(peek.method) {
-            return self.host_asks(frame);
+            return self.host_asks(frame, judged.place);
         }
         let agent_id = frame.copy(peek.id);
         // An elicitation may name the editor's request it belongs to, by our
@@ -439,7 +465,7 @@ impl Session {
             return;
         }
         let Some((number, ask)) = self.asks.find(|ask| ask.agent_id == id) else { return };
-        if ask.held.is_some() {
+        if ask.held.is_some() || !ask.is_shown {
             // Nobody has begun with it, so there is nothing to wait for.
             return self.answer_asks(|ask| ask.agent_id == id);
         }
@@ -456,6 +482,11 @@ impl Session {
             binding.process().violation(what);
         }
     }
+}
+
+/// Whether an update tells of options, or of the mode.
+fn is_of_options(bytes: &[u8], peek: &Peek) -> bool {
+    matches!(peek.update.of(bytes), b"\"config_option_update\"" | b"\"current_mode_update\"")
 }
 
 /// Whether a method is that of a request, which somebody would act upon.

@@ -7,18 +7,34 @@ use tokio::time::Instant;
 
 use super::{
     Ask, Asked, MAX_IN_FLIGHT, MAX_QUEUED_PROMPTS, Purpose, Recorded, Request, Session, Turn,
+    approving::By,
     asking::selected,
+    flight::Said,
     handle::{LEAD, Told},
+    handover::with_past_first,
     modes::meta_actions,
-    past::with_text_first,
+    picking::Picked,
+    settling::Reply,
 };
 use crate::{
     acp::{self, Refusal, code},
     frame::{self, Frame, Kind, Method, Span, splice},
     journal::Class,
+    metrics::TurnEnd,
     pending::WireId,
     record::note,
 };
+
+/// How a frame of an editor is recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Noted {
+    /// Where it was heard.
+    AsHeard,
+    /// Only now: it had to wait.
+    Late,
+    /// In our own words: it is on record, and goes to another agent.
+    Again,
+}
 
 impl Session {
     #[allow(clippy::wrong_self_convention, reason = "named for where the frames come from")]
@@ -34,7 +50,7 @@ impl Session {
                 Method::SessionPrompt | Method::SessionSetMode | Method::SessionSetConfigOption => {}
                 _ if !meta_actions(frame).is_ok_and(|actions| actions.is_empty()) => {}
                 _ if !self.is_ready() => self.keep_for_agent(seat, frame),
-                _ => self.forward(seat, frame, None, false),
+                _ => self.forward(seat, frame, None, Noted::AsHeard),
             },
             Kind::Opaque => {}
         }
@@ -65,14 +81,21 @@ impl Session {
             let text = format!("{MAX_IN_FLIGHT} requests of this session are in flight already");
             return self.refuse(seat, frame, code::LIMIT, text);
         }
-        if peek.method == Method::SessionPrompt
-            && let Some(refusal) = self.unfit(frame)
-        {
-            return self.answer(seat, refusal.frame(id));
-        }
-        if let Some(refusal) = self.setting_denied(frame) {
-            return self.answer(seat, refusal.frame(id));
-        }
+        let words;
+        let frame = match if self.picks() { self.picked(seat, frame) } else { Picked::AsIs } {
+            Picked::Answered => return,
+            Picked::As(others) => {
+                words = others;
+                &words
+            }
+            Picked::AsIs => {
+                if let Some(refusal) = self.setting_denied(frame) {
+                    return self.answer(seat, refusal.frame(id));
+                }
+                frame
+            }
+        };
+        self.shows_options = self.picks() && peek.method == Method::SessionSetConfigOption;
         match peek.method {
             Method::SessionPrompt if self.turn.is_some() => {
                 if self.queued.len() >= MAX_QUEUED_PROMPTS {
@@ -85,26 +108,74 @@ impl Session {
                 let asked = self.asked(seat, frame);
                 self.queued.push_back(asked);
             }
-            Method::SessionPrompt => self.begin_turn(seat, frame, false),
-            _ => self.forward(seat, frame, Some(Purpose::Relay), false),
+            Method::SessionPrompt => self.begin_turn(seat, frame, Noted::AsHeard),
+            _ => self.forward(seat, frame, Some(Purpose::Relay), Noted::AsHeard),
         }
     }
 
-    fn begin_turn(&mut self, seat: u32, frame: &Frame, late: bool) {
-        if !self.router.begin_turn(self.open.id) {
-            let refusal = Refusal::new(code::LIMIT, "the service is stopping; ask again once it is back");
-            if late {
+    fn begin_turn(&mut self, seat: u32, frame: &Frame, noted: Noted) {
+        self.judge_as(seat);
+        self.trace(seat, frame);
+        let route = self.traced.step("route");
+        let sets_out = if noted == Noted::Again { Ok(false) } else { self.leaves_for(seat, frame) };
+        route.record("agent", self.routing.target.as_ref().map_or(self.agent(), |target| &target.agent));
+        drop(route);
+        let begins = match sets_out {
+            Err(refusal) => Err(refusal),
+            Ok(true) => {
+                // It is recorded when it goes on, with the agent that gets it.
+                self.deferred |= noted == Noted::AsHeard;
+                let asked = self.asked(seat, frame);
+                return self.waiting.push_back(asked);
+            }
+            Ok(false) => match self.unfit(frame) {
+                Some(refusal) => Err(refusal),
+                None => self.may_begin(seat, noted),
+            },
+        };
+        if let Err(refusal) = begins {
+            self.traced.ended(TurnEnd::Error);
+            if noted == Noted::Late {
                 self.entries.push(Recorded::Late(seat, frame.clone(), None));
             }
             return self.answer(seat, refusal.frame(frame.get(frame.peek().id)));
         }
-        self.forward(seat, frame, Some(Purpose::Prompt), late);
+        let prompt = self.routing.has_more().then(|| self.asked(seat, frame));
+        self.survey_before();
+        self.forward(seat, frame, Some(Purpose::Prompt), noted);
         let number =
             self.requests.find(|request| request.purpose == Purpose::Prompt).map(|(number, _)| number);
         self.is_replaying = false;
         let from_seq = self.recorder.last_seq();
-        self.turn = number.map(|number| Turn { number, from_seq, cancelled: None });
-        (self.heard, self.is_stalled) = (Instant::now(), false);
+        let began = Instant::now();
+        self.turn = number.map(|number| Turn {
+            number,
+            from_seq,
+            began,
+            cancelled: None,
+            said: Said::Nothing,
+            prompt,
+        });
+        (self.heard, self.is_stalled) = (began, false);
+    }
+
+    /// Whether the session has to go to another agent first. Nobody goes anywhere
+    /// for a prompt that is one too many.
+    fn leaves_for(&mut self, seat: u32, frame: &Frame) -> Result<bool, Refusal> {
+        self.router.limits().allows_prompt(self.caller(seat)).map_err(|reached| reached.refusal())?;
+        self.sets_out(frame)
+    }
+
+    /// Whether a turn may begin: whoever prompts has not used up what they may, and
+    /// the service goes on. What another agent could not take is counted already.
+    fn may_begin(&self, seat: u32, noted: Noted) -> Result<(), Refusal> {
+        if noted != Noted::Again {
+            self.router.limits().prompt(self.caller(seat)).map_err(|reached| reached.refusal())?;
+        }
+        if self.router.begin_turn(self.open.id) {
+            return Ok(());
+        }
+        Err(Refusal::new(code::LIMIT, "the service is stopping; ask again once it is back"))
     }
 
     /// After a turn's end: the next prompt, if one waits.
@@ -117,26 +188,44 @@ impl Session {
                 self.answer_queued(asked, |id| refusal.frame(id));
                 continue;
             }
-            self.begin_turn(asked.seat, &asked.frame, true);
+            self.begin_turn(asked.seat, &asked.frame, Noted::Late);
+            if !self.is_ready() {
+                // The others come behind it.
+                return self.waiting.extend(std::mem::take(&mut self.queued));
+            }
         }
+    }
+
+    /// Sends a prompt to another agent than the one that could not take it.
+    pub(super) fn prompt_again(&mut self, seat: u32, frame: &Frame) {
+        self.begin_turn(seat, frame, Noted::Again);
     }
 
     /// Passes a request or notification on to the agent; a late one waited
     /// and is recorded only now.
-    fn forward(&mut self, seat: u32, frame: &Frame, purpose: Option<Purpose>, late: bool) {
+    fn forward(&mut self, seat: u32, frame: &Frame, purpose: Option<Purpose>, noted: Noted) {
         let peek = frame.peek();
-        let sets = (peek.method == Method::SessionSetMode)
-            .then(|| frame.decode::<serde_json::Value>(peek.params))
-            .flatten()
-            .and_then(|params| params["modeId"].as_str().map(str::to_string));
-        let request = purpose.map(|purpose| Request { purpose, seat, editor_id: frame.copy(peek.id), sets });
+        let name_in = |method: &str, member: &str| {
+            let is_it = purpose == Some(Purpose::Relay) && frame.method_name() == method;
+            let params = is_it.then(|| frame.decode::<serde_json::Value>(peek.params)).flatten();
+            params.and_then(|params| params[member].as_str().map(str::to_string))
+        };
+        let request = purpose.map(|purpose| Request {
+            purpose,
+            seat,
+            editor_id: frame.copy(peek.id),
+            sets: name_in("session/set_mode", "modeId"),
+            sets_model: name_in("session/set_model", "modelId"),
+            shows_options: std::mem::take(&mut self.shows_options),
+        });
         let id = request.map(|request| self.number(request));
         if let (Some(id), Some(Purpose::Prompt)) = (id, purpose) {
             let after = self.recorder.last_seq();
             self.seats.tell(seat, Told::Own { after, outgoing: id.value() });
         }
         match id.map(WireId::value) {
-            id if late => self.entries.push(Recorded::Late(seat, frame.clone(), id)),
+            _ if noted == Noted::Again => {}
+            id if noted == Noted::Late => self.entries.push(Recorded::Late(seat, frame.clone(), id)),
             Some(id) => self.outgoing.push((0, id)),
             None => {}
         }
@@ -150,13 +239,20 @@ impl Session {
         let id = id.map(|id| id.to_string());
         let session = self.agent_name();
         let told = match &self.handover {
-            Some(past) if purpose == Some(Purpose::Prompt) => with_text_first(frame, past),
+            Some(past) if purpose == Some(Purpose::Prompt) => {
+                with_past_first(frame, past, self.takes_resources())
+            }
             _ => None,
         };
         if let (Some(_), Some(past)) = (&told, &self.handover) {
             self.recorder.note(note::HANDOVER, &serde_json::json!({ "text": past }));
         }
-        let frame = told.as_ref().unwrap_or(frame);
+        let mut frame = told.as_ref().unwrap_or(frame);
+        let traced = (purpose == Some(Purpose::Prompt)).then(|| self.with_traceparent(frame)).flatten();
+        if let Some((with, context)) = &traced {
+            self.recorder.note(note::TRACED, context);
+            frame = with;
+        }
         let peek = frame.peek();
         let mut out = BytesMut::new();
         splice(
@@ -164,14 +260,25 @@ impl Session {
             frame.bytes(),
             [(peek.id, id.unwrap_or_default().as_bytes()), (self.our_name_in(frame), &session)],
         );
-        self.relay_agent(out.freeze(), class);
+        match noted {
+            Noted::Again => self.say_agent(out.freeze(), class),
+            _ => self.relay_agent(out.freeze(), class),
+        }
     }
 
     fn editor_answers(&mut self, seat: u32, frame: &Frame) {
         let Some(number) = WireId::parse(frame.get(frame.peek().id)).map(|id| id.number) else { return };
         // An answer to something that was decided or withdrawn meanwhile.
         let Some(ask) = self.asks.get_mut(number) else { return };
+        // Whoever guesses the id of a question that is for others has not answered it.
         let is_permission = ask.is_permission();
+        let is_barred = is_permission && self.is_barred(number, seat, frame);
+        let Some(ask) = self.asks.get_mut(number) else { return };
+        if !ask.is_shown || is_barred {
+            let params = serde_json::json!({ "user": self.user(seat) });
+            self.recorder.note(note::DECLINED, &params);
+            return;
+        }
         // Where several are asked, one that does not choose leaves it to the
         // others. Anything but a permission is for the lead alone.
         let counts = match is_permission {
@@ -184,17 +291,20 @@ impl Session {
             return;
         }
         if is_permission {
+            self.answered_by(number, self.caller(seat).clone());
             self.decided(number, Some(seat));
         }
-        self.take_answer(number, frame);
+        let by = By::editor(self.user(seat));
+        self.take_answer(number, frame, &by);
     }
 
     /// Passes the answer to a request of the agent on.
-    pub(super) fn take_answer(&mut self, number: u32, frame: &Frame) {
+    pub(super) fn take_answer(&mut self, number: u32, frame: &Frame, by: &By) {
         let peek = frame.peek();
         let Some(ask) = self.asks.complete(number) else { return };
         if ask.is_permission() {
-            return self.settle_permission(ask, frame);
+            let reply = Reply::heard(&ask, frame);
+            return self.settle_permission(ask, &reply, by);
         }
         self.heard = Instant::now();
         let Ask { agent_id, method, .. } = ask;
@@ -219,7 +329,7 @@ impl Session {
 
     /// `session/cancel`: the running turn and the queued prompts end.
     fn cancel(&mut self, seat: u32, frame: &Frame) {
-        self.cancel_with(Some(seat), |session| session.forward(seat, frame, None, false));
+        self.cancel_with(Some(seat), |session| session.forward(seat, frame, None, Noted::AsHeard));
     }
 
     /// The same, but nobody asked: the editor is away, or the agent is stuck.
@@ -334,6 +444,7 @@ impl Session {
     /// Answers a request that has waited and is not passed on.
     pub(super) fn answer_queued(&mut self, asked: Asked, answer: impl Fn(&[u8]) -> Bytes) {
         let Asked { seat, frame, .. } = asked;
+        self.trace_answered(seat, &frame, TurnEnd::Cancelled);
         let line = answer(frame.get(frame.peek().id));
         self.entries.push(Recorded::Late(seat, frame, None));
         self.answer(seat, line);

@@ -17,9 +17,10 @@ use bytes::Bytes;
 use serde_json::Value;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
-use super::past::Replayed;
-use crate::{frame::Frame, identity::Caller, queue};
+use super::{approving::Decided, past::Standing};
+use crate::{frame::Frame, identity::Caller, policy::Narrowing, queue};
 
 /// Who may have a seat at once, the lead among them; one more is refused.
 const MOST_SEATS: usize = 65;
@@ -37,6 +38,27 @@ pub enum SeatRole {
     Driver,
     /// Watch.
     Observer,
+}
+
+impl SeatRole {
+    /// Its name in the record.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Driver => "driver",
+            Self::Observer => "observer",
+        }
+    }
+}
+
+/// Who takes a seat.
+#[derive(Debug)]
+pub struct Guest {
+    /// Who it is.
+    pub caller: Caller,
+    /// What they may do.
+    pub role: SeatRole,
+    /// What they add to the rules while they prompt, as it stands when they come.
+    pub own: Option<Narrowing>,
 }
 
 /// A session's handle, for as long as it is live.
@@ -63,13 +85,14 @@ pub(super) enum Word {
         seat: u32,
         /// Gone once the seat is given up.
         here: Weak<()>,
-        caller: Caller,
-        role: SeatRole,
+        guest: Guest,
         request: Option<Frame>,
         reply: oneshot::Sender<Seated>,
     },
     /// An answer to a permission request, by the id it is recorded with.
     Answer { caller: Caller, request: u64, option: Option<String>, reply: oneshot::Sender<Answered> },
+    /// An answer to a question, by the id that approvers know it by.
+    Decide { caller: Caller, approval: Uuid, allow: bool, reason: String, reply: oneshot::Sender<Decided> },
     /// Which prompts wait?
     Queue(oneshot::Sender<Vec<QueuedPrompt>>),
     /// One of them is not wanted any more.
@@ -88,8 +111,8 @@ pub struct Seated {
     /// What the session is set to: `configOptions` and `modes`, as far as the
     /// agent has told.
     pub options: Value,
-    /// What the agent is replaying at this moment.
-    pub(super) replayed: Option<Replayed>,
+    /// What else has to be known to read on from there.
+    pub(super) standing: Standing,
     /// What concerns this seat alone. Closed when the session or the seat ends.
     pub told: mpsc::Receiver<Told>,
 }
@@ -133,6 +156,8 @@ pub enum Answered {
         /// Whose.
         by: Option<String>,
     },
+    /// The rules leave it to others: why.
+    NotTheirs(String),
     /// There is no such request, or it offers no such option.
     Unknown,
 }
@@ -166,6 +191,12 @@ impl SessionHandle {
             questions: Arc::new(Semaphore::new(MOST_QUESTIONS)),
         };
         (handle, departed)
+    }
+
+    /// One that nobody listens to.
+    #[cfg(test)]
+    pub(crate) fn unheard() -> Self {
+        Self::new(queue::queue(1, 1).0, CancellationToken::new()).0
     }
 
     /// Ends the running turn and the queued prompts, as `session/cancel` would.
@@ -210,23 +241,23 @@ impl SessionHandle {
     /// ends before that. `None` if there is no room.
     pub fn take_seat(
         &self,
-        caller: Caller,
-        role: SeatRole,
+        guest: Guest,
         request: Option<Frame>,
     ) -> Option<(Seat, oneshot::Receiver<Seated>)> {
         let seat = self.seat()?;
         let (reply, seated) = oneshot::channel();
-        let size = request.as_ref().map_or(0, |frame| frame.bytes().len());
+        let size = request.as_ref().map_or(0, |frame| frame.bytes().len())
+            + guest.own.as_ref().map_or(0, Narrowing::size);
         let here = seat.here.as_ref().map(Arc::downgrade).unwrap_or_default();
-        let word = Word::Sit { seat: seat.id, here, caller, role, request, reply };
+        let word = Word::Sit { seat: seat.id, here, guest, request, reply };
         self.words.try_send_in_half(size, word).ok()?;
         Some((seat, seated))
     }
 
     /// Takes a seat and waits until it is there; `None` if the session ends, or
     /// all seats are taken.
-    pub async fn sit(&self, caller: Caller, role: SeatRole) -> Option<(Seat, Seated)> {
-        let (seat, seated) = self.take_seat(caller, role, None)?;
+    pub async fn sit(&self, guest: Guest) -> Option<(Seat, Seated)> {
+        let (seat, seated) = self.take_seat(guest, None)?;
         Some((seat, seated.await.ok()?))
     }
 
@@ -235,6 +266,13 @@ impl SessionHandle {
     pub async fn answer(&self, caller: Caller, request: u64, option: Option<String>) -> Answered {
         let (reply, answered) = oneshot::channel();
         self.ask(Word::Answer { caller, request, option, reply }, answered).await.unwrap_or(Answered::Unknown)
+    }
+
+    /// Answers a question as an approver.
+    pub async fn decide(&self, caller: Caller, approval: Uuid, allow: bool, reason: String) -> Decided {
+        let (reply, decided) = oneshot::channel();
+        let word = Word::Decide { caller, approval, allow, reason, reply };
+        self.ask(word, decided).await.unwrap_or(Decided::Ended)
     }
 
     /// The prompts that wait, the next one first.

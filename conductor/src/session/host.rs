@@ -3,7 +3,7 @@
 //! Each is a job among the session's own; its answer goes back through the
 //! session's loop, so there is exactly one, whatever happens to the job.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, path::PathBuf, sync::Arc};
 
 use bytes::Bytes;
 use tokio::{
@@ -164,11 +164,11 @@ impl Session {
         None
     }
 
-    /// A request for this host.
-    pub(super) fn host_asks(&mut self, frame: &Frame) {
+    /// A request for this host; `judged` is where the path in it led when it was judged.
+    pub(super) fn host_asks(&mut self, frame: &Frame, judged: Option<PathBuf>) {
         let id = frame.get(frame.peek().id);
         let begun = match (&mut self.host.workspace, &self.binding) {
-            (Some(workspace), Some(binding)) => workspace.job(frame, &binding.process().shared_env),
+            (Some(workspace), Some(binding)) => workspace.job(frame, binding.process(), judged),
             _ => Err(Refusal::new(code::INTERNAL, "this session has no workspace")),
         };
         match begun {

@@ -5,59 +5,72 @@
 //! before its answer or its effect goes on. What the rules leave to people goes
 //! to whoever has the session open.
 
-use std::{collections::HashSet, sync::Arc, time::Instant as Clock};
+use std::{path::PathBuf, sync::Arc, time::Instant as Clock};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
 use super::{
     Ask, Recorded, Session,
-    asking::{call_id, chosen_answer, described, offers, pick, rejection, selected},
+    approving::Put,
+    asking::{call_id, chosen_answer, described, offers, pick, rejection},
     calls::Calls,
     flight::{Held, Offer, OfferKind},
+    granting::{Pass, Recall, unite},
+    narrowing::Noted,
     outbox::About,
+    patience::Patience,
     terms::Rules,
+    traced::ruled,
 };
 use crate::{
     acp::{self, Refusal, code},
-    frame::{Frame, Kind, Method},
+    frame::{Frame, Method},
+    grants::Use,
     journal::Class,
     policy::{
-        Action, Disk, Effect, Ground, Policy, SubAction, Subject, Verdict, has_duplicate_keys, normalise,
+        Absent, Action, Disk, Effect, Ground, Policy, Standing, SubAction, Verdict, has_duplicate_keys,
+        normalise,
     },
     record::note,
 };
 
-/// Grants that a session remembers; more are asked about again.
-const MOST_GRANTS: usize = 1024;
+/// Bytes of requests that may wait for an answer of people; one frame of the largest size,
+/// and the question about it.
+const MOST_HELD: usize = 32 << 20;
 
-/// Bytes of requests that may wait for an answer of people; one frame of the largest size.
-const MOST_HELD: usize = 16 << 20;
+/// What an agent is told then.
+const TOO_MUCH_WAITS: &str = "too much waits for an answer of people already";
 
 /// What asks people.
 const PERMISSION: &str = "session/request_permission";
 
 /// An agent that can only be allowed something for ever would not ask again.
-const NO_ALLOW_ONCE: &str = "no_allow_once: the agent offers no way to allow this one time only";
+pub(super) const NO_ALLOW_ONCE: &str = "no_allow_once: the agent offers no way to allow this one time only";
 
 /// The rules of a session, and what people have added to them.
 #[derive(Debug, Default)]
 pub(super) struct Judge {
     /// The team's rules, and the same narrowed for this session.
-    narrowed: Option<(Arc<Policy>, Arc<Policy>)>,
+    pub(super) narrowed: Option<(Arc<Policy>, Arc<Policy>)>,
     pub(super) calls: Calls,
-    /// Allowed by a person as long as the session is open.
-    grants: HashSet<SubAction>,
-    /// Allowed by a person once, in this turn: what a tool call was allowed to do
-    /// may be asked for again when it does so.
-    passes: Vec<SubAction>,
+    /// Allowed once, in this turn: what a tool call was allowed to do may be asked for
+    /// again when it does so.
+    pub(super) passes: Vec<Pass>,
     /// The mode that the session is in, once it was judged; not one that is denied.
     pub(super) mode: Option<String>,
     /// The mode that people have set, or that the session was opened with.
     pub(super) chosen_mode: Option<String>,
     /// How often a forbidden one was set back.
     pub(super) set_back: u32,
+    /// What is known of the directories in which programs are looked for.
+    absent: Absent,
+    /// How much people were asked.
+    pub(super) patience: Patience,
+    /// Where what narrows the rules is recorded, if anything does; see [`Standing`].
+    pub(super) narrowing: Option<u64>,
+    /// Where that was recorded before.
+    pub(super) noted: Noted,
 }
 
 /// A verdict, and what is to be known of how it came to be.
@@ -66,29 +79,44 @@ pub(super) struct Ruling {
     pub(super) verdict: Verdict,
     /// What counts, after what people have allowed before.
     pub(super) effect: Effect,
-    is_granted: bool,
+    pub(super) is_granted: bool,
+    /// Grants that were used for that.
+    pub(super) uses: Vec<Use>,
+    /// Who asked, as the rules were told.
+    standing: Standing,
     revision: String,
-    took_us: u64,
+    pub(super) took_us: u64,
 }
 
 impl Ruling {
     /// A verdict that was reached before the session was.
-    pub(super) fn of(verdict: Verdict, revision: String) -> Self {
-        Self { effect: verdict.decision, verdict, is_granted: false, revision, took_us: 0 }
+    pub(super) fn of(verdict: Verdict, standing: Standing, revision: String) -> Self {
+        let effect = verdict.decision;
+        Self { effect, verdict, is_granted: false, uses: Vec::new(), standing, revision, took_us: 0 }
     }
 
     /// What is written down.
     fn note(&self, method: &str) -> Value {
-        json!({
+        // A path that is no text cannot be written down: null, which says so.
+        let sub_actions = serde_json::to_value(&self.verdict.sub_actions).unwrap_or_default();
+        let subject = serde_json::to_value(&self.standing).unwrap_or_default();
+        let mut note = json!({
             "method": method,
             "decision": self.effect,
+            "ruled": self.verdict.decision,
             "revision": self.revision,
             "rule": if self.is_granted { Some("granted") } else { self.verdict.rule.as_deref() },
             "rules": self.verdict.rules,
             "reason": self.verdict.reason,
-            "subActions": self.verdict.sub_actions,
+            "subject": subject,
+            "subActions": sub_actions,
             "tookUs": self.took_us,
-        })
+        });
+        // That nothing is said of it is something else than that nobody knows.
+        if self.verdict.decision == Effect::Ask {
+            note["asks"] = serde_json::to_value(&self.verdict.asks).unwrap_or_default();
+        }
+        note
     }
 
     /// Whether all that would be done can be told apart from anything else.
@@ -96,12 +124,37 @@ impl Ruling {
         self.verdict
             .sub_actions
             .iter()
-            .all(|judged| judged.decision == Effect::Allow || is_exact(&judged.action))
+            .all(|judged| judged.decision == Effect::Allow || judged.action.is_exact())
+    }
+
+    /// What would be done, without what rules have found in it.
+    pub(super) fn own(&self) -> impl Iterator<Item = &SubAction> {
+        self.verdict.sub_actions.iter().filter(|judged| !judged.derived).map(|judged| &judged.action)
+    }
+
+    /// What people are asked about.
+    pub(super) fn asked(&self) -> Vec<SubAction> {
+        let asked = self.verdict.sub_actions.iter().filter(|judged| judged.decision == Effect::Ask);
+        asked.map(|judged| judged.action.clone()).collect()
     }
 
     /// What the agent is told of a denial.
     pub(super) fn refusal(&self) -> Refusal {
         denied(self.verdict.rule.as_deref(), &self.verdict.reason)
+    }
+}
+
+/// A request that may go on.
+#[derive(Debug, Default)]
+pub(super) struct Judged {
+    /// Where the path in it led when it was judged; none if it has none, or that could not be told.
+    pub(super) place: Option<PathBuf>,
+}
+
+impl Judged {
+    pub(super) fn of(ruling: &Ruling) -> Self {
+        let fact = ruling.verdict.sub_actions.iter().find_map(|judged| judged.action.path());
+        Self { place: fact.and_then(|fact| fact.resolved.clone()) }
     }
 }
 
@@ -117,8 +170,8 @@ pub fn denied(rule: Option<&str>, reason: &str) -> Refusal {
 
 impl Judge {
     /// The rules as they are now. What a repository or a user adds was read when the
-    /// session was opened: the agent cannot take it back.
-    fn policy(&mut self, rules: &Rules) -> Arc<Policy> {
+    /// session was opened, or when the user came: the agent cannot take it back.
+    pub(super) fn policy(&mut self, rules: &Rules) -> Arc<Policy> {
         let team = rules.policy.borrow().clone();
         match &self.narrowed {
             Some((of, narrowed)) if Arc::ptr_eq(of, &team) => narrowed.clone(),
@@ -130,72 +183,75 @@ impl Judge {
         }
     }
 
+    /// Another agent has the session: what was told of the former one's calls and
+    /// modes is not about this one. What people have granted is about the session.
+    pub(super) fn forget_agent(&mut self) {
+        self.calls.forget();
+        self.passes.clear();
+        (self.mode, self.chosen_mode, self.set_back) = (None, None, 0);
+    }
+
     /// A turn has ended: what was allowed once was for that.
     pub(super) fn turn_ended(&mut self) {
         self.passes.clear();
     }
-
-    fn covers(&self, verdict: &Verdict, may_spend: bool) -> bool {
-        let is_covered =
-            |action: &SubAction| self.grants.contains(action) || may_spend && self.passes.contains(action);
-        verdict.decision == Effect::Ask
-            && verdict
-                .sub_actions
-                .iter()
-                .all(|judged| judged.decision == Effect::Allow || is_covered(&judged.action))
-    }
-
-    /// Uses up what was allowed once.
-    fn spend(&mut self, verdict: &Verdict) {
-        for judged in &verdict.sub_actions {
-            if let Some(at) = self.passes.iter().position(|pass| *pass == judged.action) {
-                self.passes.remove(at);
-            }
-        }
-    }
 }
 
 impl Session {
-    /// Judges something by the rules and by what people have allowed before.
+    /// Judges something by the rules alone.
     pub(super) fn rule(&mut self, action: &Action) -> Ruling {
-        self.rule_all(std::slice::from_ref(action), None, false)
+        self.rule_all(std::slice::from_ref(action), None, Recall::Nothing)
     }
 
-    /// Judges several things at once: the strictest outcome counts. What a person has
-    /// allowed a tool to do once, `may_spend` uses up.
-    fn rule_all(&mut self, actions: &[Action], beside: Option<SubAction>, may_spend: bool) -> Ruling {
+    /// Judges several things at once: the strictest outcome counts. What people have allowed
+    /// before may turn *ask* into *allow*, and is used by that.
+    pub(super) fn rule_all(
+        &mut self,
+        actions: &[Action],
+        beside: Option<SubAction>,
+        recall: Recall,
+    ) -> Ruling {
         let began = Clock::now();
+        let step = self.traced.step("policy");
         let policy = self.judge.policy(&self.open.rules);
-        let mut subject = self.open.rules.subject.clone();
-        subject.model = self.current("model");
-        let actions = actions.iter().flat_map(|action| self.taken_apart(action));
-        let actions: Vec<SubAction> = actions.chain(beside).collect();
-        let verdict = self.evaluate(&policy, subject, &actions);
-        let is_granted = self.judge.covers(&verdict, may_spend);
+        let standing = self.standing();
+        let mut apart: Vec<SubAction> = Vec::new();
+        for action in actions {
+            // What two readings of a request have in common is done once.
+            let read = self.taken_apart(action);
+            unite(&mut apart, read);
+        }
+        apart.extend(beside);
+        let verdict = policy.judge(&standing, &apart);
+        let uses = self.recall(&verdict, recall);
+        let is_granted = uses.is_some();
         let effect = if is_granted { Effect::Allow } else { verdict.decision };
         let took_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
-        Ruling { effect, is_granted, verdict, revision: policy.revision().to_owned(), took_us }
+        let (uses, revision) = (uses.unwrap_or_default(), policy.revision().to_owned());
+        let ruling = Ruling { effect, is_granted, uses, verdict, standing, revision, took_us };
+        ruled(&step, &ruling);
+        ruling
     }
 
-    /// A mode that people have set may allow something. One that the agent has chosen itself
-    /// may only forbid.
-    fn evaluate(&self, policy: &Policy, mut subject: Subject, actions: &[SubAction]) -> Verdict {
+    /// Who asks now. A mode that people have set may allow something. One that the agent has
+    /// chosen itself may only forbid.
+    fn standing(&self) -> Standing {
+        let mut subject = self.open.rules.subject.clone();
+        subject.model = self.current("model");
         subject.mode.clone_from(&self.judge.chosen_mode);
-        let verdict = policy.evaluate(&subject, actions);
         let now = self.current("mode");
-        if now == subject.mode {
-            return verdict;
-        }
-        subject.mode = now;
-        let other = policy.evaluate(&subject, actions);
-        if other.decision > verdict.decision { other } else { verdict }
+        let agent_mode = (now != subject.mode).then_some(now);
+        Standing { subject, agent_mode, narrowing: self.judge.narrowing }
     }
 
     /// What something would do, seen from the session's directory.
-    pub(super) fn taken_apart(&self, action: &Action) -> Vec<SubAction> {
+    pub(super) fn taken_apart(&mut self, action: &Action) -> Vec<SubAction> {
         let search = self.binding.as_ref().map(|binding| binding.process().search()).unwrap_or_default();
-        let disk = Disk { roots: self.open.rules.roots.clone(), search };
-        normalise(action, &Ground { cwd: &self.open.cwd, resolver: &disk })
+        let absent = std::mem::take(&mut self.judge.absent);
+        let disk = Disk::resolved(self.open.berth.roots.clone(), search, absent);
+        let apart = normalise(action, &Ground { cwd: &self.open.cwd, resolver: &disk });
+        self.judge.absent = disk.into_absent();
+        apart
     }
 
     /// What a request of the agent would do: nothing if it is none that is judged, `None` if
@@ -242,34 +298,40 @@ impl Session {
         })
     }
 
-    /// Judges a request of the agent. Whether it goes on as it is; if not, it has been
+    /// Judges a request of the agent. None if it does not go on as it is; then it has been
     /// answered, or somebody is asked.
-    pub(super) fn judge_agent(&mut self, frame: &Frame) -> bool {
+    pub(super) fn judge_agent(&mut self, frame: &Frame) -> Option<Judged> {
         let method = frame.peek().method;
         let Some(actions) = self.actions_of(frame) else {
             // Whoever carries it out may read what we cannot.
             let text = format!("the parameters of {} cannot be read", frame.method_name());
             let refusal = Refusal::new(code::INVALID_PARAMS, text);
             self.say_agent(refusal.frame(frame.get(frame.peek().id)), Class::Stop);
-            return false;
+            return None;
         };
         if actions.is_empty() {
-            return true;
+            return Some(Judged::default());
         }
-        // Which of the two counts, readers do not agree on.
-        let beside = has_duplicate_keys(frame.get(frame.peek().params))
-            .then(|| SubAction::unknown("a name stands twice in the request"));
-        let ruling = self.rule_all(&actions, beside, method != Method::RequestPermission);
+        let beside = ambiguous(frame);
+        let recall = match method {
+            Method::RequestPermission => Recall::Grants,
+            // A person sees it in any case.
+            Method::ElicitationCreate => Recall::Nothing,
+            _ => Recall::GrantsAndPasses,
+        };
+        let mut ruling = self.rule_all(&actions, beside, recall);
         if method == Method::RequestPermission {
             self.judge_permission(frame, ruling);
-            return false;
+            return None;
         }
         self.watched.judged();
         // A person sees the address before it is opened.
-        let asks = ruling.effect == Effect::Ask && method != Method::ElicitationCreate;
-        if asks {
-            self.ask_about(frame, ruling);
-            return false;
+        if ruling.effect == Effect::Ask && method != Method::ElicitationCreate {
+            ruling = self.spare_people(ruling);
+            if ruling.effect == Effect::Ask {
+                self.ask_about(frame, ruling);
+                return None;
+            }
         }
         self.note_ruling(&ruling, &frame.method_name(), About::Input(self.index));
         match ruling.effect {
@@ -280,24 +342,26 @@ impl Session {
                     _ => ruling.refusal().frame(id),
                 };
                 self.say_agent(answer, Class::Stop);
-                false
+                None
             }
             _ => {
-                self.judge.spend(&ruling.verdict);
-                true
+                self.survey.excuses.allow(ruling.own());
+                self.spend(&ruling.verdict);
+                Some(Judged::of(&ruling))
             }
         }
     }
 
-    /// The answer to a request that people have allowed, but that is denied by now.
-    pub(super) fn denied_meanwhile(&mut self, frame: &Frame) -> Option<Bytes> {
-        let ruling = self.actions_of(frame).map(|actions| self.rule_all(&actions, None, false))?;
-        let is_denied = ruling.effect == Effect::Deny;
-        is_denied.then(|| ruling.refusal().frame(frame.get(frame.peek().id)))
+    /// What the rules say to a request by now.
+    pub(super) fn judged_again(&mut self, frame: &Frame) -> Option<Ruling> {
+        self.actions_of(frame).map(|actions| self.rule_all(&actions, ambiguous(frame), Recall::Nothing))
     }
 
     fn judge_permission(&mut self, frame: &Frame, mut ruling: Ruling) {
         let offers = offers(frame);
+        if ruling.effect == Effect::Ask {
+            ruling = self.spare_people(ruling);
+        }
         self.watched.asked(&call_id(frame));
         let once = pick(&offers, &[OfferKind::AllowOnce]);
         if ruling.effect == Effect::Allow && once.is_none() {
@@ -307,8 +371,10 @@ impl Session {
         let chosen = match ruling.effect {
             Effect::Ask => return self.pass_permission(frame, offers, ruling),
             Effect::Allow if once.is_some() => {
+                self.survey.excuses.allow(ruling.own());
                 self.let_pass(&ruling);
-                self.expect(frame.bytes(), &ruling);
+                let (call, input) = self.input_of(frame.bytes());
+                self.expect(&call, input, &ruling);
                 once
             }
             Effect::Allow | Effect::Deny => rejection(&offers),
@@ -317,25 +383,48 @@ impl Session {
         self.say_agent(chosen_answer(frame.get(frame.peek().id), chosen, &why), Class::Effect);
     }
 
-    /// Passes a permission request on to whoever has the session open.
+    /// Puts a permission request to people: to whoever has the session open, if the rules
+    /// do not want others.
     fn pass_permission(&mut self, frame: &Frame, options: Vec<Offer>, ruling: Ruling) {
+        if self.holds_too_much(frame) {
+            let why = json!({ "reason": TOO_MUCH_WAITS });
+            let answer = chosen_answer(frame.get(frame.peek().id), rejection(&options), &why);
+            return self.say_agent(answer, Class::Stop);
+        }
         let agent_id = frame.copy(frame.peek().id);
         let kept = Some(Bytes::copy_from_slice(frame.bytes()));
+        let put = Put::of_request(frame, &self.judge.calls.of(&call_id(frame)));
         let mut ask = Ask::new(agent_id, Method::RequestPermission);
-        (ask.frame, ask.options, ask.ruling) = (kept, options, Some(ruling));
+        let is_shown = Self::shows(&ruling);
+        (ask.frame, ask.options, ask.ruling, ask.is_shown) = (kept, options, Some(ruling), is_shown);
+        ask.expected = Some(self.input_of(frame.bytes()));
         let number = self.asks.register(ask);
-        let id = self.editor_id(number);
-        self.outgoing.push((self.index, id));
-        self.pass_with_id(frame, id);
+        if is_shown {
+            let id = self.editor_id(number);
+            self.outgoing.push((self.index, id));
+            self.pass_with_id(frame, id);
+        }
+        self.open_approval(number, About::Input(self.index), put);
+    }
+
+    /// Whether one more request would be more than may wait for people.
+    fn holds_too_much(&self, frame: &Frame) -> bool {
+        let size = |ask: &Ask| {
+            let held = match &ask.held {
+                Some(Held::Request(frame)) => frame.bytes().len(),
+                _ => 0,
+            };
+            held + ask.frame.as_ref().map_or(0, Bytes::len)
+        };
+        self.asks.iter().map(size).sum::<usize>() + frame.bytes().len() > MOST_HELD
     }
 
     /// Asks whoever has the session open about a request that asks for no permission
     /// itself.
     fn ask_about(&mut self, frame: &Frame, ruling: Ruling) {
         let params: Value = frame.decode(frame.peek().params).unwrap_or_default();
-        let waiting: usize = self.asks.iter().filter_map(|ask| ask.frame.as_ref()).map(Bytes::len).sum();
-        if waiting + frame.bytes().len() > MOST_HELD {
-            let refusal = Refusal::new(code::LIMIT, "too much waits for an answer of people already");
+        if self.holds_too_much(frame) {
+            let refusal = Refusal::new(code::LIMIT, TOO_MUCH_WAITS);
             return self.say_agent(refusal.frame(frame.get(frame.peek().id)), Class::Stop);
         }
         let (kind, title, input) = described(frame.peek().method, &params);
@@ -358,6 +447,9 @@ impl Session {
             Offer { id: "always".into(), kind: OfferKind::AllowAlways },
             Offer { id: "reject".into(), kind: OfferKind::RejectOnce },
         ];
+        ask.is_shown = Self::shows(&ruling);
+        let (is_shown, about) =
+            (ask.is_shown, if ask.is_shown { About::Said } else { About::Input(self.index) });
         let number = self.asks.register(ask);
         let id = self.editor_id(number);
         let mut options = vec![
@@ -383,141 +475,45 @@ impl Session {
         if let Some(ask) = self.asks.get_mut(number) {
             ask.frame = Some(line.slice(..line.len() - 1));
         }
-        self.tell_editor(line);
-        self.note_ruling(&ruling, PERMISSION, About::Last);
+        if is_shown {
+            self.tell_editor(line);
+        }
+        self.note_ruling(&ruling, PERMISSION, about);
         if let Some(ask) = self.asks.get_mut(number) {
             ask.ruling = Some(ruling);
         }
+        let held = self.asks.get_mut(number).and_then(|ask| ask.held.as_ref());
+        let put = Put::of_held(kind, title, held);
+        self.open_approval(number, about, put);
     }
 
-    /// Somebody has answered a permission request, or nobody has.
-    pub(super) fn settle_permission(&mut self, ask: Ask, answer: &Frame) {
-        self.heard = Instant::now();
-        let chosen = selected(answer);
-        let offer = chosen.as_ref().and_then(|id| ask.options.iter().find(|offer| offer.id == *id));
-        let kind = offer.map(|offer| offer.kind);
-        let allows = matches!(kind, Some(OfferKind::AllowOnce | OfferKind::AllowAlways));
-        let rejects = matches!(kind, Some(OfferKind::RejectOnce | OfferKind::RejectAlways));
-        if let Some(ruling) = ask.ruling.as_ref().filter(|_| allows) {
-            if kind == Some(OfferKind::AllowAlways) {
-                self.grant(ruling);
-            }
-            let is_sent =
-                kind == Some(OfferKind::AllowOnce) || pick(&ask.options, &[OfferKind::AllowOnce]).is_some();
-            if ask.held.is_none() && is_sent {
-                self.let_pass(ruling);
-                self.expect(ask.frame.as_deref().unwrap_or_default(), ruling);
-            }
-        }
-        match ask.held {
-            Some(Held::Request(frame)) if allows => self.go_on_late(&frame),
-            Some(Held::Opening) if allows => self.open_allowed(),
-            Some(Held::Opening) => self.refuse_opening(&denied(None, "the MCP servers were not allowed")),
-            Some(Held::Request(frame)) => {
-                let id = frame.get(frame.peek().id);
-                let refusal = match answer.peek().kind == Kind::Result && chosen.is_none() {
-                    true => Refusal::new(code::CANCELLED, "nobody allowed it"),
-                    false => denied(None, "it was declined by a person"),
-                };
-                self.say_agent(refusal.frame(id), Class::Stop);
-            }
-            None => {
-                // In our own words: what an editor adds was not judged.
-                let (once, why) = match kind {
-                    Some(OfferKind::AllowAlways) => match pick(&ask.options, &[OfferKind::AllowOnce]) {
-                        Some(once) => (Some(once), Value::Null),
-                        None => (rejection(&ask.options), json!({ "reason": NO_ALLOW_ONCE })),
-                    },
-                    Some(OfferKind::RejectAlways) => (rejection(&ask.options), Value::Null),
-                    Some(_) => (chosen.as_deref(), Value::Null),
-                    // An error allows nothing, whatever it says.
-                    None if answer.peek().kind == Kind::Error => {
-                        return self.relay_rejection(&ask.agent_id, answer);
-                    }
-                    None if chosen.is_none() => (None, Value::Null),
-                    None => (rejection(&ask.options), json!({ "reason": "an answer that was not on offer" })),
-                };
-                let class = if rejects || once.is_none() { Class::Stop } else { Class::Effect };
-                self.say_agent(chosen_answer(&ask.agent_id, once, &why), class);
-            }
-        }
-    }
-
-    /// Nobody is there, and nobody came in time.
-    pub(super) fn deny_unattended(&mut self) {
-        let timeout = self.open.rules.ask_timeout;
-        let reason = format!("nobody was there to answer for {timeout:?}");
-        while let Some((number, _)) = self.asks.find(Ask::is_permission) {
-            let Some(ask) = self.asks.complete(number) else { break };
-            self.decided(number, None);
-            match ask.held {
-                Some(Held::Opening) => self.refuse_opening(&denied(None, &reason)),
-                Some(Held::Request(frame)) => {
-                    self.say_agent(denied(None, &reason).frame(frame.get(frame.peek().id)), Class::Stop);
-                }
-                None => {
-                    let reject = rejection(&ask.options);
-                    let answer = chosen_answer(&ask.agent_id, reject, &json!({ "reason": reason }));
-                    self.say_agent(answer, Class::Effect);
-                }
-            }
-        }
-        self.heard = Instant::now();
-    }
-
-    /// By when an open question is denied because nobody is there.
-    pub(super) fn unattended_due(&self) -> Option<Instant> {
-        let since = self.unattended_since?;
-        let last = self.asks.iter().filter(|ask| ask.is_permission()).map(|ask| ask.asked).min()?;
-        Some(since.max(last) + self.open.rules.ask_timeout)
-    }
-
-    /// What a person has allowed once may be done when the tool call comes to it.
-    fn let_pass(&mut self, ruling: &Ruling) {
-        let asked = ruling.verdict.sub_actions.iter().filter(|judged| judged.decision != Effect::Allow);
-        let exact = asked.filter(|judged| is_exact(&judged.action));
-        self.judge.passes.extend(exact.map(|judged| judged.action.clone()).take(MOST_GRANTS));
-        let over = self.judge.passes.len().saturating_sub(MOST_GRANTS);
-        self.judge.passes.drain(..over);
+    /// The tool call that a request is about, and its input as it is known now.
+    fn input_of(&self, request: &[u8]) -> (String, Value) {
+        let request: Value = serde_json::from_slice(request).unwrap_or_default();
+        let call = &request["params"]["toolCall"];
+        let id = call["toolCallId"].as_str().unwrap_or_default().to_string();
+        let earlier = self.judge.calls.of(&id);
+        let known = std::iter::once(call).chain(earlier.iter().rev());
+        let input = known.map(|update| &update["rawInput"]).find(|input| !input.is_null());
+        let input = input.cloned().unwrap_or_default();
+        (id, input)
     }
 
     /// What was allowed is what the tool call must do.
-    fn expect(&mut self, request: &[u8], ruling: &Ruling) {
-        let mut request: Value = serde_json::from_slice(request).unwrap_or_default();
-        let call = &mut request["params"]["toolCall"];
-        let id = call["toolCallId"].as_str().unwrap_or_default().to_string();
-        let earlier = self.judge.calls.of(&id);
-        let announced = earlier.into_iter().rev().map(|mut update| update["rawInput"].take());
-        let inputs = std::iter::once(call["rawInput"].take()).chain(announced);
-        let input = inputs.into_iter().find(|input| !input.is_null()).unwrap_or_default();
+    pub(super) fn expect(&mut self, call: &str, input: Value, ruling: &Ruling) {
         let actions = ruling.verdict.sub_actions.iter().map(|judged| judged.action.clone()).collect();
-        self.watched.allowed(&id, input, actions);
-    }
-
-    /// For the rest of the session exactly this is allowed.
-    fn grant(&mut self, ruling: &Ruling) {
-        let asked = ruling.verdict.sub_actions.iter().filter(|judged| judged.decision == Effect::Ask);
-        let known: Vec<&SubAction> = asked
-            .map(|judged| &judged.action)
-            .filter(|action| is_exact(action))
-            .take(MOST_GRANTS - self.judge.grants.len().min(MOST_GRANTS))
-            .collect();
-        self.entries.push(Recorded::Note(note::GRANTED, json!({ "subActions": known })));
-        let known: Vec<SubAction> = known.into_iter().cloned().collect();
-        self.judge.grants.extend(known);
+        self.watched.allowed(call, input, actions);
     }
 
     pub(super) fn note_ruling(&mut self, ruling: &Ruling, method: &str, about: About) {
-        self.entries.push(Recorded::Judged(about, ruling.note(method)));
+        self.count_ruling(ruling);
+        self.entries.push(Recorded::About(about, note::JUDGED, ruling.note(method)));
+        self.note_uses(&ruling.uses);
     }
 }
 
-/// Whether two sub-actions that are equal do the same: a command that reads what another
-/// writes, and tools whose arguments are not part of them, may do anything.
-fn is_exact(action: &SubAction) -> bool {
-    match action {
-        SubAction::Run(command) => !command.is_piped,
-        SubAction::Mcp { .. } | SubAction::Tool { .. } | SubAction::Unknown { .. } => false,
-        _ => true,
-    }
+/// Which of two counts that have the same name, readers do not agree on.
+fn ambiguous(frame: &Frame) -> Option<SubAction> {
+    has_duplicate_keys(frame.get(frame.peek().params))
+        .then(|| SubAction::unknown("a name stands twice in the request"))
 }

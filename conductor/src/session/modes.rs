@@ -9,6 +9,7 @@ use tracing::warn;
 use super::{
     Ask, Purpose, Request, Session,
     flight::Held,
+    granting::Recall,
     judging::{Ruling, denied},
     outbox::About,
 };
@@ -16,7 +17,8 @@ use crate::{
     acp::{self, Refusal, code},
     frame::{Frame, Kind, Method},
     journal::Class,
-    policy::{Action, Effect, Verdict},
+    policy::{Action, Effect, Standing, Verdict},
+    routes::Target,
 };
 
 /// So often a forbidden mode is set back; an agent that goes on is ended.
@@ -139,28 +141,25 @@ impl Session {
             Ok(actions) => actions,
             Err(refusal) => return Some(refusal),
         };
-        for action in actions {
-            let ruling = self.rule(&action);
-            self.note_ruling(&ruling, &method, About::Frame);
-            if ruling.effect == Effect::Deny {
-                return Some(ruling.refusal());
-            }
-        }
-        None
+        self.any_denied(&actions, &method)
     }
 
-    /// Why the model or the mode that a session is to start with is not set.
-    pub(super) fn wish_denied(&mut self) -> Option<Refusal> {
-        let (model, mode) = (self.open.wish.model.clone(), self.open.wish.mode.clone());
-        let wished = model.map(Action::Model).into_iter().chain(mode.map(Action::Mode));
-        for action in wished.collect::<Vec<_>>() {
-            let ruling = self.rule(&action);
-            self.note_ruling(&ruling, "session/new", About::Frame);
-            if ruling.effect == Effect::Deny {
-                return Some(ruling.refusal());
-            }
+    /// Why several things are not done that are asked for at once: one of them is denied. They
+    /// are one decision, as they are one frame.
+    fn any_denied(&mut self, actions: &[Action], method: &str) -> Option<Refusal> {
+        if actions.is_empty() {
+            return None;
         }
-        None
+        let ruling = self.rule_all(actions, None, Recall::Nothing);
+        self.note_ruling(&ruling, method, About::Frame);
+        (ruling.effect == Effect::Deny).then(|| ruling.refusal())
+    }
+
+    /// Why the model or the mode that an agent is to be set to is not set.
+    pub(super) fn wish_denied(&mut self, target: &Target) -> Option<Refusal> {
+        let (model, mode) = (target.model.clone(), target.mode.clone());
+        let wished = model.map(Action::Model).into_iter().chain(mode.map(Action::Mode));
+        self.any_denied(&wished.collect::<Vec<_>>(), "session/new")
     }
 
     /// The agent has told its options: a mode that is denied is set back before anything
@@ -168,7 +167,7 @@ impl Session {
     pub(super) fn check_mode(&mut self) {
         let modes = self.current_modes();
         let Some(mode) = modes.first().cloned() else { return };
-        if !self.is_open && self.judge.chosen_mode.is_none() {
+        if (!self.is_open || self.way.is_some()) && self.judge.chosen_mode.is_none() {
             self.judge.chosen_mode = Some(mode.clone());
         }
         let denied = modes.iter().find_map(|mode| {
@@ -222,7 +221,10 @@ impl Session {
             return self.end_forbidden_with(&denied(None, "the agent would not leave a mode that is denied"));
         }
         self.mode_set(request);
-        self.take_options(frame.decode(frame.peek().outcome));
+        self.take_options(frame.get(frame.peek().outcome));
+        if self.picks() {
+            return self.announce();
+        }
         if let Some(mode) = &request.sets {
             let update = json!({ "sessionUpdate": "current_mode_update", "currentModeId": mode });
             let params = json!({ "sessionId": self.open.id.to_string(), "update": update });
@@ -234,7 +236,7 @@ impl Session {
     pub(super) fn mode_set(&mut self, request: &Request) {
         if let Some(mode) = &request.sets {
             self.judge.chosen_mode = Some(mode.clone());
-            self.take_options(Some(json!({ "currentModeId": mode })));
+            self.take_options(json!({ "currentModeId": mode }).to_string().as_bytes());
         }
     }
 
@@ -242,7 +244,7 @@ impl Session {
         self.end_forbidden_with(&ruling.refusal());
     }
 
-    fn end_forbidden_with(&mut self, refusal: &Refusal) {
+    pub(super) fn end_forbidden_with(&mut self, refusal: &Refusal) {
         warn!(why = refusal.message, "the session ends: its agent is in a mode that is denied");
         if !self.is_open {
             self.is_open = true;
@@ -261,8 +263,11 @@ impl Session {
     pub(super) fn ask_first(&mut self, verdict: Verdict, shown: &str) {
         let mut ask = Ask::new(bytes::Bytes::new(), Method::Other);
         ask.held = Some(Held::Opening);
-        let revision = self.open.rules.policy.borrow().revision().to_owned();
-        let ruling = Ruling::of(verdict, revision);
+        let revision = self.judge.policy(&self.open.rules).revision().to_owned();
+        // It was judged before there was a mode or a model.
+        let subject = self.open.rules.subject.clone();
+        let standing = Standing { subject, agent_mode: None, narrowing: self.judge.narrowing };
+        let ruling = Ruling::of(verdict, standing, revision);
         self.ask_people(
             ask,
             "execute",

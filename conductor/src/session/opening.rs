@@ -12,6 +12,7 @@ use crate::{
     acp::Refusal,
     frame::splice,
     journal::Class,
+    metrics::TurnEnd,
     record::{Destination, Origin, note},
     store::Row,
 };
@@ -33,15 +34,22 @@ impl Session {
         let name = binding.name.clone();
         let editor_id = request.copy(peek.id);
         let id = self.number(Request { editor_id, ..Request::ours(Purpose::Open) });
-        self.outgoing.push((0, id.value()));
+        let is_again = std::mem::replace(&mut self.is_asked, true);
+        if !is_again {
+            self.outgoing.push((0, id.value()));
+        }
         let mut out = BytesMut::new();
         splice(
             &mut out,
             request.bytes(),
             [(peek.id, id.to_string().as_bytes()), (peek.session, &name), (servers, with.as_bytes())],
         );
+        // It is recorded once as the editor's; another agent is asked in our words.
+        if is_again {
+            self.say_agent(out.freeze(), Class::Effect);
+            return self.commit(Input::Nothing);
+        }
         self.relay_agent(out.freeze(), Class::Effect);
-        self.is_asked = true;
         self.commit(Input::Frame(LEAD, &request));
     }
 
@@ -76,6 +84,7 @@ impl Session {
         }
         self.requests.drain(|request| request.purpose == Purpose::Open);
         let request = self.open.request.clone();
+        self.trace_answered(LEAD, &request, TurnEnd::Error);
         self.say_editor(refusal.frame(request.get(request.peek().id)));
         self.ended = true;
     }
@@ -84,14 +93,17 @@ impl Session {
     /// table.
     pub(super) fn opened(&mut self) {
         self.is_open = true;
+        self.open.metrics.sessions_opened.one();
+        self.trace_answered(LEAD, &self.open.request.clone(), TurnEnd::EndTurn);
         let id = self.open.id;
         if matches!(self.open.opening, Opening::New) {
             let now = SystemTime::now();
             let row = Row {
                 owner: self.open.owner.clone(),
-                agent: self.open.key.agent.clone(),
+                agent: self.open.berth.key.agent.clone(),
                 cwd: self.open.cwd.clone(),
                 agent_session: self.agent_session.clone(),
+                bound: self.routing.bound.clone(),
                 title: None,
                 created: now,
                 updated: now,
@@ -121,12 +133,15 @@ impl Session {
             "how": how,
             "user": open.caller.user,
             "teams": open.caller.teams,
-            "agent": &*open.key.agent,
+            "agent": &*open.berth.key.agent,
             "cwd": open.cwd.to_string_lossy(),
             "repository": repository(&open.cwd).map(|path| path.to_string_lossy().into_owned()),
             "connection": open.connection.to_string(),
         });
         self.recorder.note(note::SESSION_OPENED, &params);
+        self.note_narrowed_first();
+        self.note_routed(None);
+        self.commit(Input::Nothing);
     }
 
     /// Whom it is bound to; once the agent has agreed, also in which way.
@@ -134,6 +149,9 @@ impl Session {
         let params = json!({
             "binding": binding.id.to_string(),
             "process": binding.process().id.to_string(),
+            "agent": &*self.open.berth.key.agent,
+            "number": way.map(|_| self.routing.number),
+            "picker": self.picks(),
             "agentSession": way.and_then(|_| serde_json::from_slice::<String>(&binding.name).ok()),
             "how": way.map(Way::name),
         });

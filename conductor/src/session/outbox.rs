@@ -10,19 +10,22 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::{sync::oneshot, time::Instant};
-use tracing::warn;
+use tracing::{Span, warn};
 
 use super::{
     Packet, Purpose, Session,
     handle::{LEAD, Told},
+    traced::Traced,
 };
 use crate::{
     acp::{self, Refusal, code},
+    approvals::How,
     frame::{Frame, Kind, Method, Run},
     journal::{Class, Ticket},
+    metrics::{Branch, Metrics, TurnEnd},
     pending::WireId,
     queue,
-    record::{Destination, Origin, note},
+    record::{Destination, Origin},
 };
 
 /// What has been handled.
@@ -44,19 +47,19 @@ pub(super) enum Entry {
     Late(u32, Frame, Option<u64>),
     /// A note of ours, in its place among the rest.
     Note(&'static str, Value),
-    /// What the policy has said to a frame.
-    Judged(About, Value),
+    /// The same, with the number of the frame that it is about.
+    About(About, &'static str, Value),
 }
 
-/// Which frame a ruling is about.
+/// Which frame a note is about.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum About {
     /// The one in hand, by its place in its run.
     Input(u32),
     /// The one that was just heard, which stands alone.
     Frame,
-    /// The one that was recorded last.
-    Last,
+    /// The last one of our own.
+    Said,
 }
 
 /// Whom something is for.
@@ -85,6 +88,8 @@ pub(super) type Gate = oneshot::Sender<Result<Option<Ticket>, Arc<str>>>;
 pub(super) struct Waiting {
     pub(super) packet: Packet,
     pub(super) after: Option<Ticket>,
+    /// Since when it waits for its record, if it does, and that as a step of a trace.
+    since: Option<(Instant, Span)>,
 }
 
 impl Session {
@@ -154,6 +159,21 @@ impl Session {
         }
     }
 
+    /// Tells the agent something of its session that stops it.
+    pub(super) fn tell_agent(&mut self, method: &str) {
+        let Some(binding) = &self.binding else { return };
+        let id: String = serde_json::from_slice(&binding.name).unwrap_or_default();
+        self.say_agent(acp::call(None, method, &json!({ "sessionId": id })), Class::Stop);
+    }
+
+    /// Refuses a request from a seat.
+    pub(super) fn refuse(&mut self, seat: u32, frame: &Frame, code: i64, message: impl Into<String>) {
+        let peek = frame.peek();
+        if peek.kind == Kind::Request {
+            self.answer(seat, Refusal::new(code, message).frame(frame.get(peek.id)));
+        }
+    }
+
     fn stage(&mut self, to: To, packet: Packet, class: Class) {
         self.class = self.class.max(class);
         self.staged.push(Outgoing { to, packet, class });
@@ -164,9 +184,10 @@ impl Session {
     pub(super) fn commit(&mut self, input: Input<'_>) {
         let first = self.recorder.last_seq() + 1;
         match input {
-            Input::Run(run) => {
-                self.recorder.run(Origin::Agent, Destination::Editor, &self.outgoing, run);
-            }
+            Input::Run(run) => match self.kept_back.take() {
+                None => self.recorder.run(Origin::Agent, Destination::Editor, &self.outgoing, run),
+                Some(kept) => self.record_without(run, kept),
+            },
             Input::Frame(seat, frame) if !self.deferred => {
                 let id = self.outgoing.first().map(|(_, id)| *id);
                 self.record_editor(seat, frame, id);
@@ -174,21 +195,25 @@ impl Session {
             Input::Frame(..) | Input::Nothing => {}
         }
         let heard = self.recorder.last_seq();
+        let mut said = heard;
         self.outgoing.clear();
         self.deferred = false;
         for entry in std::mem::take(&mut self.entries) {
             match entry {
-                Entry::Said(to, line) => self.recorder.frame(Origin::Conductor, to, None, &line),
+                Entry::Said(to, line) => {
+                    self.recorder.frame(Origin::Conductor, to, None, &line);
+                    said = self.recorder.last_seq();
+                }
                 Entry::Late(seat, frame, id) => self.record_editor(seat, &frame, id),
                 Entry::Note(method, params) => self.recorder.note(method, &params),
-                Entry::Judged(about, mut params) => {
+                Entry::About(about, method, mut params) => {
                     params["seq"] = match about {
                         About::Input(index) => first + u64::from(index),
                         About::Frame => heard,
-                        About::Last => self.recorder.last_seq(),
+                        About::Said => said,
                     }
                     .into();
-                    self.recorder.note(note::JUDGED, &params);
+                    self.recorder.note(method, &params);
                 }
             }
         }
@@ -196,6 +221,15 @@ impl Session {
             self.tell_withdrawn();
         }
         self.write();
+    }
+
+    /// Records a run of which the editor does not get one frame.
+    fn record_without(&mut self, run: &Run, kept: u32) {
+        for (index, (bytes, _)) in (0_u32..).zip(run.iter()) {
+            let to = if index == kept { Destination::Record } else { Destination::Editor };
+            let id = self.outgoing.iter().find(|(at, _)| *at == index).map(|(_, id)| *id);
+            self.recorder.frame(Origin::Agent, to, id, bytes);
+        }
     }
 
     fn record_editor(&mut self, seat: u32, frame: &Frame, id: Option<u64>) {
@@ -242,7 +276,10 @@ impl Session {
                 for outgoing in std::mem::take(&mut self.staged) {
                     match outgoing.class {
                         Class::Stream => self.held.push(outgoing),
-                        Class::Stop => self.release(outgoing, None),
+                        Class::Stop => {
+                            self.open.metrics.best_effort(Branch::StopUnrecorded);
+                            self.release(outgoing, None);
+                        }
                         Class::Effect => self.effect_refused(outgoing.to, &outgoing.packet, &why),
                     }
                 }
@@ -274,7 +311,10 @@ impl Session {
 
     fn release(&mut self, outgoing: Outgoing, ticket: Option<Ticket>) {
         let Outgoing { to, packet, class } = outgoing;
-        let after = ticket.filter(|ticket| class == Class::Effect && !self.journal.is_released(*ticket));
+        // A prompt also waits until it is known what there was before it.
+        let is_early = to == To::Agent && self.survey.holds_prompt();
+        let is_held = |ticket: &Ticket| is_early || !self.journal.is_released(*ticket);
+        let after = ticket.filter(|ticket| class == Class::Effect && is_held(ticket));
         match to {
             To::Agent => self.queue_agent(packet, after, class),
             To::Lead => self.queue_editor(packet, after),
@@ -294,11 +334,11 @@ impl Session {
             match binding.process().input().try_send(packet.frames.len(), packet.frames) {
                 Ok(()) | Err(queue::NotSent::Closed(_)) => {}
                 Err(queue::NotSent::Full(frames)) => {
-                    self.to_agent.push_front(Waiting { packet: Packet { frames, count: 1 }, after });
+                    self.to_agent.push_front(Waiting::new(Packet { frames, count: 1 }, after, &self.traced));
                 }
             }
         } else {
-            self.to_agent.push_back(Waiting { packet, after });
+            self.to_agent.push_back(Waiting::new(packet, after, &self.traced));
         }
     }
 
@@ -312,18 +352,18 @@ impl Session {
                 Err(queue::NotSent::Closed(_)) => self.seats.is_lead_leaving = true,
                 Err(queue::NotSent::Full(packet)) => {
                     self.stalled_since = Some(Instant::now());
-                    self.to_editor.push_back(Waiting { packet, after });
+                    self.to_editor.push_back(Waiting::new(packet, after, &self.traced));
                 }
             }
         } else {
-            self.to_editor.push_back(Waiting { packet, after });
+            self.to_editor.push_back(Waiting::new(packet, after, &self.traced));
         }
     }
 
     /// The record of what stands first in a queue is on disk, or will not be.
     pub(super) fn agent_released(&mut self, released: Result<(), Arc<str>>) {
         let Some(front) = self.to_agent.front_mut() else { return };
-        front.after = None;
+        front.released(&self.open.metrics);
         if let Err(why) = released
             && let Some(front) = self.to_agent.pop_front()
         {
@@ -335,7 +375,7 @@ impl Session {
     /// The same for the editor's queue.
     pub(super) fn editor_released(&mut self, released: Result<(), Arc<str>>) {
         let Some(front) = self.to_editor.front_mut() else { return };
-        front.after = None;
+        front.released(&self.open.metrics);
         // Only now is it the editor that may be slow.
         self.stalled_since = Some(Instant::now());
         if let Err(why) = released
@@ -349,12 +389,14 @@ impl Session {
     /// An effect that cannot be recorded does not happen: whoever asked for it
     /// is told why.
     fn effect_refused(&mut self, to: To, packet: &Packet, why: &str) {
+        self.open.metrics.effects_refused.one();
         let Some(frame) = only_frame(packet) else { return };
         let peek = frame.peek();
         let refusal = Refusal::new(code::NOT_RECORDED, why);
         let number = WireId::parse(frame.get(peek.id)).map(|id| id.number);
         if to != To::Agent {
-            if let Some(ask) = number.and_then(|number| self.asks.complete(number)) {
+            if let Some(mut ask) = number.and_then(|number| self.asks.complete(number)) {
+                self.end_approval(&mut ask, How::Cancelled, None, why);
                 self.say_agent(refusal.frame(&ask.agent_id), Class::Stop);
             }
             return;
@@ -367,8 +409,10 @@ impl Session {
         match request.purpose {
             Purpose::Open => self.answer_opening(&refusal),
             Purpose::Prompt => {
-                if self.turn.take().is_some() {
+                self.survey.forget();
+                if let Some(turn) = self.turn.take() {
                     self.turn_ended();
+                    self.count_turn(turn.began, TurnEnd::Error);
                 }
                 self.answer(request.seat, refusal.frame(&request.editor_id));
                 self.next_turn();
@@ -389,10 +433,11 @@ impl Session {
                     && WireId::parse(frame.get(peek.id)).is_some_and(|id| id.number == number)
             })
         };
-        match self.to_agent.iter().position(is_it) {
-            Some(at) => self.to_agent.remove(at).is_some(),
-            None => false,
+        let taken = self.to_agent.iter().position(is_it).and_then(|at| self.to_agent.remove(at));
+        if taken.is_some() && self.turn.as_ref().is_some_and(|turn| turn.number == number) {
+            self.survey.forget();
         }
+        taken.is_some()
     }
 
     /// Takes back the answers to the agent that still wait for the disk; the
@@ -411,6 +456,19 @@ impl Session {
 }
 
 impl Waiting {
+    fn new(packet: Packet, after: Option<Ticket>, traced: &Traced) -> Self {
+        let since = after.map(|_| (Instant::now(), traced.step("journal.sync")));
+        Self { packet, after, since }
+    }
+
+    /// Its record is on disk, or will not be.
+    fn released(&mut self, metrics: &Metrics) {
+        self.after = None;
+        if let Some((since, _)) = self.since.take() {
+            metrics.effect_seconds.took(since.elapsed());
+        }
+    }
+
     /// The frame, if it waits for the disk.
     fn effect(&self) -> Option<Frame> {
         self.after.and_then(|_| only_frame(&self.packet))

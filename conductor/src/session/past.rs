@@ -4,22 +4,25 @@
 //! `session/load` is answered from here, byte for byte as it was live; an agent
 //! that has lost a conversation gets it from here as text.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{borrow::Cow, time::Duration};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use serde::Deserialize;
-use serde_json::{Value, json, value::RawValue};
+use serde_json::{json, value::RawValue};
 use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::{
     Input, Packet, Session,
     adapt::{put_update, takes},
+    handover::{Missed, Telling},
+    prefix::{prefixed, with_prefix},
 };
 use crate::{
     acp::{Refusal, code},
-    frame::{self, Frame, Kind, Method, Peek, Run},
+    frame::{self, Kind, Method, Peek, Run},
     ledger::{error::LedgerError, history},
+    record::note,
 };
 
 /// Updates that replay history.
@@ -31,6 +34,9 @@ pub(super) const HISTORY: &[&[u8]] = &[
     b"\"tool_call_update\"",
     b"\"plan\"",
 ];
+
+/// Updates of options and modes.
+const OPTIONS: &[&[u8]] = &[b"\"config_option_update\"", b"\"current_mode_update\""];
 
 /// About so many bytes of a replay go to the editor at once.
 const PACKET: usize = 64 * 1024;
@@ -49,6 +55,12 @@ pub(super) struct Past {
     /// Tool calls that nobody has ended, while the turn they belong to has no
     /// answer of the agent's.
     tools: Vec<String>,
+    /// Which session of an agent's it is with.
+    number: u32,
+    /// Editors see options in our form, not in the agent's.
+    picks: bool,
+    /// Whoever reads on has no answer that shows them.
+    pub(super) follows: bool,
 }
 
 /// A replay by the agent that editors do not see.
@@ -62,10 +74,22 @@ pub struct Replayed {
 }
 
 /// What one recorded frame says to an editor.
-pub(super) enum Told {
+pub(super) enum Told<'a> {
     Nothing,
-    Update(Peek),
+    /// An update, as it was shown.
+    Update(Cow<'a, [u8]>, Peek),
     Prompt(Peek),
+}
+
+/// Where a reader stands that begins in the middle.
+#[derive(Debug, Clone, Default)]
+pub struct Standing {
+    /// What the agent is replaying at this moment.
+    pub(super) replayed: Option<Replayed>,
+    /// Which session of an agent's it is with.
+    pub(super) number: u32,
+    /// Editors see options in our form.
+    pub(super) picks: bool,
 }
 
 #[derive(Deserialize)]
@@ -84,6 +108,14 @@ struct Tool<'a> {
 }
 
 #[derive(Deserialize)]
+struct BoundParams {
+    #[serde(default)]
+    number: Option<u32>,
+    #[serde(default)]
+    picker: bool,
+}
+
+#[derive(Deserialize)]
 struct PromptParams<'a> {
     #[serde(borrow)]
     prompt: Vec<&'a RawValue>,
@@ -92,26 +124,36 @@ struct PromptParams<'a> {
 impl Past {
     /// One that is read from somewhere in the middle, where the agent may be
     /// replaying what it was asked for with this id.
-    pub(super) fn behind(replayed: Option<Replayed>) -> Self {
+    pub(super) fn behind(standing: Standing) -> Self {
+        let Standing { replayed, number, picks } = standing;
         let swallowing = replayed.map(|Replayed { id, goes_on }| (id, goes_on));
-        Self { swallowing, ..Self::default() }
+        Self { swallowing, number, picks, ..Self::default() }
     }
 
-    pub(super) fn hear(&mut self, frame: &history::Frame) -> Told {
+    pub(super) fn hear<'a>(&mut self, frame: &'a history::Frame) -> Told<'a> {
         let Ok(peek) = frame::peek(&frame.raw) else { return Told::Nothing };
         let (origin, to) = (frame.origin.as_str(), frame.destination.as_str());
         match (peek.kind, peek.method) {
             (Kind::Notification, Method::SessionUpdate) if to == "editor" => {
                 let kind = peek.update.of(&frame.raw);
-                let is_swallowed = origin == "agent" && self.swallowing.is_some() && HISTORY.contains(&kind);
+                let is_agents = origin == "agent";
+                let is_swallowed = is_agents && self.swallowing.is_some() && HISTORY.contains(&kind);
+                let is_other = (is_agents || !self.follows) && self.picks && OPTIONS.contains(&kind);
                 // A notice is news, not history.
-                if is_swallowed || kind == b"\"notice\"" {
+                if is_swallowed || is_other || kind == b"\"notice\"" {
                     return Told::Nothing;
                 }
                 if matches!(kind, b"\"tool_call\"" | b"\"tool_call_update\"") {
-                    self.tool(peek.params.of(&frame.raw));
+                    self.tool(peek.params.of(&frame.raw), is_agents);
                 }
-                Told::Update(peek)
+                match if is_agents { self.renamed(&frame.raw, &peek) } else { None } {
+                    Some((raw, peek)) => Told::Update(Cow::Owned(raw.to_vec()), peek),
+                    None => Told::Update(Cow::Borrowed(&frame.raw), peek),
+                }
+            }
+            (Kind::Notification, _) if origin == "conductor" && to == "record" => {
+                self.note(&frame.raw, &peek);
+                Told::Nothing
             }
             (Kind::Request, Method::SessionPrompt) if origin == "editor" && frame.outgoing_id.is_some() => {
                 self.prompt = frame.outgoing_id;
@@ -146,16 +188,33 @@ impl Past {
         }
     }
 
-    fn tool(&mut self, params: &[u8]) {
+    /// A frame of the agent's with the ids that editors know, if those differ.
+    pub(super) fn renamed(&self, raw: &[u8], peek: &Peek) -> Option<(Bytes, Peek)> {
+        let raw = with_prefix(raw, peek, self.number)?;
+        let peek = frame::peek(&raw).ok()?;
+        Some((raw, peek))
+    }
+
+    fn note(&mut self, raw: &[u8], peek: &Peek) {
+        if serde_json::from_slice::<String>(peek.name.of(raw)).ok().as_deref() != Some(note::SESSION_BOUND) {
+            return;
+        }
+        let Ok(bound) = serde_json::from_slice::<BoundParams>(peek.params.of(raw)) else { return };
+        self.picks = bound.picker;
+        self.number = bound.number.unwrap_or(self.number);
+    }
+
+    fn tool(&mut self, params: &[u8], is_agents: bool) {
         let Ok(ToolParams { update }) = serde_json::from_slice::<ToolParams<'_>>(params) else { return };
-        let known = self.tools.iter().position(|id| *id == update.tool_call_id);
+        let id = prefixed(&update.tool_call_id, if is_agents { self.number } else { 0 });
+        let known = self.tools.iter().position(|known| *known == id);
         let is_over = matches!(update.status.as_deref(), Some("completed" | "failed"));
         match known {
             Some(at) if is_over => {
                 self.tools.remove(at);
             }
             None if !is_over && self.tools.len() < MOST_TOOLS => {
-                self.tools.push(update.tool_call_id.into_owned());
+                self.tools.push(id);
             }
             _ => {}
         }
@@ -184,7 +243,7 @@ impl Session {
     /// calls that nobody can end any more are told as failed.
     pub(super) async fn replay(&mut self, hand_over: bool) -> Result<(), Refusal> {
         let mut past = Past::default();
-        let mut telling = hand_over.then(|| Telling::new(self.open.handover_bytes));
+        let mut telling = hand_over.then(|| Telling::new(self.open.handover_bytes, Missed::Everything));
         let mut reading = self.history.frames(self.open.id, 1, None, false);
         loop {
             let frames = reading.next().await.map_err(|error| unavailable(&error))?;
@@ -193,11 +252,11 @@ impl Session {
             for frame in &mine {
                 match past.hear(frame) {
                     Told::Nothing => {}
-                    Told::Update(peek) => {
+                    Told::Update(raw, peek) => {
                         if let Some(telling) = &mut telling {
-                            telling.update(&frame.raw, &peek);
+                            telling.update(&raw, &peek);
                         }
-                        block.put_slice(&frame.raw);
+                        block.put_slice(&raw);
                         block.put_u8(b'\n');
                     }
                     Told::Prompt(peek) => {
@@ -260,20 +319,22 @@ impl Session {
         Ok(())
     }
 
-    /// Reads the conversation for the agent alone.
-    pub(super) async fn read_past(&mut self) -> Result<(), Refusal> {
+    /// Reads the conversation for the agent alone, from a number on.
+    pub(super) async fn read_past(&mut self, from: u64, missed: Missed) -> Result<(), Refusal> {
         let mut past = Past::default();
-        let mut telling = Telling::new(self.open.handover_bytes);
-        let mut reading = self.history.frames(self.open.id, 1, None, false);
+        let mut telling = Telling::new(self.open.handover_bytes, missed);
+        // A prompt that is sent once more is no part of it.
+        let until = self.routing.told_until.take().unwrap_or(u64::MAX);
+        let mut reading = self.history.frames(self.open.id, from, None, false);
         loop {
             let frames = reading.next().await.map_err(|error| unavailable(&error))?;
             if frames.is_empty() {
                 break;
             }
-            for frame in &frames {
+            for frame in frames.iter().filter(|frame| frame.seq <= until) {
                 match past.hear(frame) {
                     Told::Nothing => {}
-                    Told::Update(peek) => telling.update(&frame.raw, &peek),
+                    Told::Update(raw, peek) => telling.update(&raw, &peek),
                     Told::Prompt(peek) => telling.prompt(&blocks(&frame.raw, &peek)),
                 }
             }
@@ -285,7 +346,7 @@ impl Session {
     /// The tool calls of the running turn that nobody has ended.
     pub(super) async fn open_tools(&mut self) -> Vec<String> {
         let Some(turn) = &self.turn else { return Vec::new() };
-        let mut past = Past::default();
+        let mut past = Past { number: self.routing.number, ..Past::default() };
         let mut reading = self.history.frames(self.open.id, turn.from_seq, None, false);
         loop {
             match reading.next().await {
@@ -309,187 +370,4 @@ impl Session {
 
 fn unavailable(error: &LedgerError) -> Refusal {
     Refusal::new(code::INTERNAL, format!("the history of this session is unavailable: {error}"))
-}
-
-/// The recorded turns as text, the newest ones first to be kept.
-struct Telling {
-    most: usize,
-    turns: VecDeque<String>,
-    size: usize,
-    left_out: usize,
-    /// Who spoke last.
-    speaker: &'static str,
-}
-
-impl Telling {
-    fn new(most: usize) -> Self {
-        Self { most, turns: VecDeque::new(), size: 0, left_out: 0, speaker: "" }
-    }
-
-    fn prompt(&mut self, blocks: &[&RawValue]) {
-        self.turns.push_back(String::new());
-        self.speaker = "";
-        for block in blocks {
-            let block: Value = serde_json::from_str(block.get()).unwrap_or_default();
-            let said = match block["type"].as_str().unwrap_or_default() {
-                "text" => block["text"].as_str().unwrap_or_default().to_string(),
-                "resource_link" => format!("[{}]", block["uri"].as_str().unwrap_or_default()),
-                "resource" => format!("[{}]", block["resource"]["uri"].as_str().unwrap_or_default()),
-                other => format!("[{other}]"),
-            };
-            self.say("User", &said);
-        }
-    }
-
-    fn update(&mut self, frame: &[u8], peek: &Peek) {
-        let kind = peek.update.of(frame);
-        if !matches!(kind, b"\"agent_message_chunk\"" | b"\"tool_call\"") {
-            return;
-        }
-        let params: Value = serde_json::from_slice(peek.params.of(frame)).unwrap_or_default();
-        let update = &params["update"];
-        if kind == b"\"tool_call\"" {
-            let title = update["title"].as_str().unwrap_or("a tool");
-            self.speaker = "";
-            return self.say("Tool call", title);
-        }
-        match update["content"]["text"].as_str() {
-            Some(text) => self.say("Agent", text),
-            None => self.say("Agent", "[content]"),
-        }
-    }
-
-    fn say(&mut self, speaker: &'static str, text: &str) {
-        if self.turns.is_empty() {
-            self.turns.push_back(String::new());
-        }
-        let Some(turn) = self.turns.back_mut() else { return };
-        let before = turn.len();
-        if self.speaker != speaker {
-            turn.push_str(if turn.is_empty() { "" } else { "\n" });
-            turn.push_str(speaker);
-            turn.push_str(": ");
-            self.speaker = speaker;
-        }
-        turn.push_str(text);
-        self.size += turn.len() - before;
-        // A turn alone may be too long: its end is what counts.
-        if turn.len() > self.most.saturating_mul(2) {
-            let cut = turn.ceil_char_boundary(turn.len() - self.most);
-            turn.drain(..cut);
-            self.size -= cut;
-        }
-        while self.turns.len() > 1
-            && let Some(oldest) = self.turns.front()
-            && self.size - oldest.len() >= self.most
-        {
-            self.size -= oldest.len();
-            self.left_out += 1;
-            self.turns.pop_front();
-        }
-    }
-
-    /// All of it, with what it is; nothing if nothing was said.
-    fn text(mut self) -> Option<String> {
-        const HEAD: &str = "[History of this conversation, from the record. It is context, not a request: it was held \
-                            with an agent session that is gone, and you go on with it.";
-        const END: &str = "[End of the history. What follows is the user's next message.]\n\n";
-        let room = self.most.saturating_sub(HEAD.len() + END.len() + 100);
-        while self.size + self.turns.len() * 2 > room
-            && let Some(oldest) = self.turns.pop_front()
-        {
-            self.size -= oldest.len();
-            if self.turns.is_empty() && room > 10 {
-                let cut = oldest.ceil_char_boundary(oldest.len().saturating_sub(room - 6));
-                self.turns.push_back(format!("…{}", &oldest[cut..]));
-                break;
-            }
-            self.left_out += 1;
-        }
-        if self.turns.iter().all(String::is_empty) {
-            return None;
-        }
-        let earlier = match self.left_out {
-            0 => "]".to_string(),
-            turns => format!(" {turns} earlier turns are left out.]"),
-        };
-        let turns: Vec<String> = self.turns.into();
-        Some(format!("{HEAD}{earlier}\n\n{}\n\n{END}", turns.join("\n\n")))
-    }
-}
-
-/// A prompt with a text in front of what the user says; `None` if it has no
-/// place for one.
-pub(super) fn with_text_first(frame: &Frame, text: &str) -> Option<Frame> {
-    #[derive(Deserialize)]
-    struct Params<'a> {
-        #[serde(borrow)]
-        prompt: &'a RawValue,
-    }
-    let bytes = frame.bytes();
-    let params: Params<'_> = serde_json::from_slice(frame.get(frame.peek().params)).ok()?;
-    let array = params.prompt.get();
-    let rest = array.strip_prefix('[')?;
-    // `array` is a slice of `bytes`, so its place is known.
-    let start = array.as_ptr() as usize - bytes.as_ptr() as usize + 1;
-    let block = json!({ "type": "text", "text": text }).to_string();
-    let mut out = BytesMut::with_capacity(bytes.len() + block.len() + 1);
-    out.put_slice(&bytes[..start]);
-    out.put_slice(block.as_bytes());
-    if !rest.trim_start().starts_with(']') {
-        out.put_u8(b',');
-    }
-    out.put_slice(&bytes[start..]);
-    Frame::parse(out.freeze()).ok()
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests fail by panicking")]
-mod tests {
-    use super::*;
-
-    fn said(most: usize, turns: &[(&str, &str)]) -> Option<String> {
-        let mut telling = Telling::new(most);
-        for (prompt, answer) in turns {
-            let block = json!({ "type": "text", "text": prompt }).to_string();
-            telling.prompt(&[&RawValue::from_string(block).unwrap()]);
-            for chunk in answer.split_inclusive(' ') {
-                telling.say("Agent", chunk);
-            }
-        }
-        telling.text()
-    }
-
-    #[test]
-    fn a_hand_over_tells_who_said_what() {
-        let text = said(64 << 10, &[("one", "first answer"), ("two", "second answer")]).unwrap();
-        assert!(text.contains("User: one\nAgent: first answer\n\nUser: two\nAgent: second answer"), "{text}");
-        assert!(text.starts_with("[History") && !text.contains("left out"), "{text}");
-        assert_eq!(said(64 << 10, &[]), None);
-    }
-
-    #[test]
-    fn a_hand_over_is_bounded_and_keeps_the_newest() {
-        let long = "word ".repeat(200);
-        let turns: Vec<_> = (0..50).map(|at| (format!("prompt {at}"), format!("{long}{at}"))).collect();
-        let turns: Vec<_> = turns.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
-        let text = said(4096, &turns).unwrap();
-        assert!(text.len() <= 4096, "{}", text.len());
-        assert!(text.contains("prompt 49") && !text.contains("prompt 3\n"), "{text}");
-        assert!(text.contains("earlier turns are left out"), "{text}");
-        let huge = said(4096, &[("x", &"y ".repeat(100_000))]).unwrap();
-        assert!(huge.len() <= 4096 && huge.contains("y y y"), "{}", huge.len());
-    }
-
-    #[test]
-    fn a_text_goes_in_front_and_the_rest_stays() {
-        let line = r#"{"id":1,"method":"session/prompt","params":{"x":1e3,"prompt":[ {"type":"text","text":"\ud83d"}],"y":2}}"#;
-        let frame = Frame::parse(Bytes::from_static(line.as_bytes())).unwrap();
-        let told = with_text_first(&frame, "a\"b").unwrap();
-        let expected = line.replace("[ {", r#"[{"type":"text","text":"a\"b"}, {"#);
-        assert_eq!(std::str::from_utf8(told.bytes()).unwrap(), expected);
-        let empty =
-            Frame::parse(Bytes::from_static(br#"{"id":1,"method":"session/prompt","params":{"prompt":[]}}"#));
-        assert!(with_text_first(&empty.unwrap(), "a").unwrap().bytes().ends_with(br#""text":"a"}]}}"#));
-    }
 }

@@ -1,7 +1,11 @@
 //! Who is at a session besides the editor that leads it: who sits down, who
 //! leaves, whom permission requests go to, and which prompts wait.
 
-use std::{collections::BTreeMap, sync::Weak, time::SystemTime};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Weak},
+    time::SystemTime,
+};
 
 use bytes::{Bytes, BytesMut};
 use serde_json::{Value, json};
@@ -13,16 +17,18 @@ use tokio::{
 use super::{
     INPUT_BYTES, Input, Request, Session, SessionEvent,
     from_editor::take_from,
-    handle::{Answered, LEAD, QueuedPrompt, SeatRole, Seated, Told, Word},
-    past::{blocks, user_message},
+    handle::{Guest, LEAD, QueuedPrompt, SeatRole, Seated, Told, Word},
+    past::{Standing, blocks, user_message},
 };
 use crate::{
     acp::{self, Refusal, code},
     frame::{Frame, Kind, Method, splice},
     identity::Caller,
+    metrics::Metrics,
     pending::WireId,
+    policy::Narrowing,
     queue,
-    record::{Destination, Origin, note},
+    record::note,
     router::Access,
 };
 
@@ -41,6 +47,8 @@ const SHOWN: usize = 200;
 pub(super) struct Place {
     caller: Caller,
     role: SeatRole,
+    /// What narrows the rules while they prompt.
+    own: Option<Arc<Narrowing>>,
     /// `None` once it is so far behind that it has to begin again.
     told: Option<mpsc::Sender<Told>>,
 }
@@ -63,7 +71,7 @@ pub(super) struct Seats {
     pub(super) deserted: Option<Instant>,
     others: BTreeMap<u32, Place>,
     /// Who has left, but has prompts that wait.
-    departed: BTreeMap<u32, Caller>,
+    departed: BTreeMap<u32, Place>,
     /// They come as soon as the session is open.
     pub(super) waiting: Vec<Word>,
     /// Who is to hear of which permission request that it needs no answer.
@@ -71,11 +79,12 @@ pub(super) struct Seats {
     /// They have closed the session, and get their answer first.
     pub(super) leaving: Vec<u32>,
     /// Who has answered which permission request.
-    answered: Vec<(u32, Option<String>)>,
+    pub(super) answered: Vec<(u32, Option<String>)>,
+    metrics: Metrics,
 }
 
 impl Seats {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(metrics: Metrics) -> Self {
         Self {
             is_led: true,
             is_lead_leaving: false,
@@ -86,6 +95,7 @@ impl Seats {
             withdrawn: Vec::new(),
             leaving: Vec::new(),
             answered: Vec::new(),
+            metrics,
         }
     }
 
@@ -97,6 +107,16 @@ impl Seats {
     /// Whether somebody is there besides this one.
     pub(super) fn has_more_than(&self, seat: u32) -> bool {
         self.is_led && seat != LEAD || self.others.keys().any(|other| *other != seat)
+    }
+
+    /// Whose seat it is, or was.
+    fn place(&self, seat: u32) -> Option<&Place> {
+        self.others.get(&seat).or_else(|| self.departed.get(&seat))
+    }
+
+    /// What narrows the rules while somebody prompts from this seat.
+    pub(super) fn own(&self, seat: u32) -> Option<&Arc<Narrowing>> {
+        self.place(seat)?.own.as_ref()
     }
 
     /// Those who may answer, the lead among them.
@@ -114,7 +134,13 @@ impl Seats {
     pub(super) fn tell(&mut self, seat: u32, told: Told) {
         let Some(place) = self.others.get_mut(&seat) else { return };
         // It is gone, or so far behind that it has to begin again.
-        place.told = place.told.take().filter(|to| to.try_send(told).is_ok());
+        let sent = place.told.as_ref().map(|to| to.try_send(told));
+        if let Some(Err(failed)) = sent {
+            place.told = None;
+            if matches!(failed, mpsc::error::TrySendError::Full(_)) {
+                self.metrics.seats_dropped.one();
+            }
+        }
     }
 
     /// Those beside the lead need not answer a permission request any more.
@@ -166,12 +192,17 @@ impl Session {
             Word::Frame(seat, _) if !self.is_open && seat != LEAD => self.seats.keep(word),
             Word::Frame(seat, frame) => self.hear_frame(seat, &frame),
             Word::Sit { here, .. } if is_gone(&here) => {}
-            Word::Sit { seat, caller, role, request, reply, .. } => {
-                self.seat(seat, caller, role, request.as_ref(), reply);
+            Word::Sit { seat, guest, request, reply, .. } => {
+                self.seat(seat, guest, request.as_ref(), reply);
             }
             Word::Answer { caller, request, option, reply } => {
                 reply.send(self.answer_by_name(&caller, request, option.as_deref())).ok();
                 self.commit(Input::Nothing);
+            }
+            Word::Decide { caller, approval, allow, reason, reply } => {
+                let decided = self.answer_as_approver(&caller, approval, allow, &reason);
+                self.commit(Input::Nothing);
+                reply.send(decided).ok();
             }
             Word::Queue(reply) => {
                 reply.send(self.waiting_prompts()).ok();
@@ -218,25 +249,20 @@ impl Session {
         }
     }
 
-    fn seat(
-        &mut self,
-        seat: u32,
-        caller: Caller,
-        role: SeatRole,
-        request: Option<&Frame>,
-        reply: oneshot::Sender<Seated>,
-    ) {
+    fn seat(&mut self, seat: u32, guest: Guest, request: Option<&Frame>, reply: oneshot::Sender<Seated>) {
+        let Guest { caller, role, own } = guest;
         let (tell, told) = mpsc::channel(TOLD);
         let at_seq = self.recorder.last_seq();
-        let asks = self.asks.numbered().filter(|_| role == SeatRole::Driver);
+        let asks = self.asks.numbered().filter(|(_, ask)| role == SeatRole::Driver && ask.is_shown);
         let asks = asks.filter_map(|(number, ask)| Some((number, ask.frame.clone()?))).collect();
         self.recorder.note(note::SEATED, &json!({ "user": caller.user, "as": role.name(), "seat": seat }));
-        self.seats.others.insert(seat, Place { caller, role, told: Some(tell) });
+        self.seats.others.insert(seat, Place { caller, role, own: own.map(Arc::new), told: Some(tell) });
         self.seats.deserted = None;
-        let options = self.options.clone();
+        let options = self.shown().map_or_else(|| self.options.clone(), |shown| shown.value());
         // Whoever does not wait for this any more leaves in a moment.
-        let replayed = self.replayed();
-        reply.send(Seated { at_seq, asks, options: options.clone(), replayed, told }).ok();
+        let standing =
+            Standing { replayed: self.replayed(), number: self.routing.number, picks: self.picks() };
+        reply.send(Seated { at_seq, asks, options: options.clone(), standing, told }).ok();
         match request {
             Some(frame) => {
                 self.answer(seat, acp::result(frame.get(frame.peek().id), options.to_string().as_bytes()));
@@ -281,7 +307,7 @@ impl Session {
             let waits = |seat: u32| self.queued.iter().chain(&self.waiting).any(|asked| asked.seat == seat);
             self.seats.departed.retain(|seat, _| waits(*seat));
             if waits(seat) {
-                self.seats.departed.insert(seat, place.caller);
+                self.seats.departed.insert(seat, Place { told: None, ..place });
             }
         }
         // The others have said that they will not answer these. If nobody is
@@ -334,9 +360,8 @@ impl Session {
     }
 
     /// Who a seat belongs to, or did.
-    fn caller(&self, seat: u32) -> &Caller {
-        let present = self.seats.others.get(&seat).map(|place| &place.caller);
-        present.or_else(|| self.seats.departed.get(&seat)).unwrap_or(&self.open.caller)
+    pub(super) fn caller(&self, seat: u32) -> &Caller {
+        self.seats.place(seat).map_or(&self.open.caller, |place| &place.caller)
     }
 
     /// Its name.
@@ -347,7 +372,11 @@ impl Session {
     /// Whether what was said from a seat still counts: it does not any more once
     /// the session is not shared with who said it.
     pub(super) fn may_drive(&self, seat: u32) -> bool {
-        let caller = self.caller(seat);
+        self.drives(self.caller(seat))
+    }
+
+    /// Whether somebody may drive the session.
+    pub(super) fn drives(&self, caller: &Caller) -> bool {
         caller.user == self.open.owner || self.router.access(self.open.id, caller).is_some_and(Access::drives)
     }
 
@@ -367,7 +396,8 @@ impl Session {
         self.withdraw_from(number, by, user);
     }
 
-    fn withdraw_from(&mut self, number: u32, by: Option<u32>, user: Option<String>) {
+    /// The same, by somebody who need not have a seat.
+    pub(super) fn withdraw_from(&mut self, number: u32, by: Option<u32>, user: Option<String>) {
         if self.seats.is_led && by != Some(LEAD) {
             let id = self.editor_id(number);
             let params = match &user {
@@ -404,36 +434,6 @@ impl Session {
             ask.declined.push(seat);
         }
         drivers.iter().any(|seat| !ask.declined.contains(seat))
-    }
-
-    /// An answer that came without a seat.
-    fn answer_by_name(&mut self, caller: &Caller, request: u64, option: Option<&str>) -> Answered {
-        let Some(id) = WireId::parse(request.to_string().as_bytes()).filter(|id| id.slot == self.link.slot)
-        else {
-            return Answered::Unknown;
-        };
-        let Some(ask) = self.asks.get_mut(id.number).filter(|ask| ask.frame.is_some()) else {
-            let known = self.seats.answered.iter().rev().find(|(number, _)| *number == id.number);
-            return match known {
-                Some((_, by)) => Answered::TooLate { by: by.clone() },
-                None => Answered::Unknown,
-            };
-        };
-        let outcome = match option {
-            Some(option) if ask.offers(option) => json!({ "outcome": "selected", "optionId": option }),
-            Some(_) => return Answered::Unknown,
-            None => json!({ "outcome": "cancelled" }),
-        };
-        let line =
-            acp::result(request.to_string().as_bytes(), json!({ "outcome": outcome }).to_string().as_bytes());
-        let Ok(frame) = Frame::parse(line.slice(..line.len() - 1)) else { return Answered::Unknown };
-        if caller.user != self.open.owner {
-            self.recorder.note(note::BY, &json!({ "user": caller.user }));
-        }
-        self.recorder.frame(Origin::Editor, Destination::Agent, None, frame.bytes());
-        self.take_answer(id.number, &frame);
-        self.withdraw_from(id.number, None, Some(caller.user.clone()));
-        Answered::Taken
     }
 
     /// The prompts that wait for the agent or the turns before them.
@@ -477,7 +477,13 @@ impl Session {
     /// A request that has to wait.
     pub(super) fn asked(&mut self, seat: u32, frame: &Frame) -> Asked {
         self.next_entry += 1;
-        Asked { seat, frame: frame.clone(), entry: self.next_entry, since: SystemTime::now() }
+        Asked {
+            seat,
+            frame: frame.clone(),
+            is_again: false,
+            entry: self.next_entry,
+            since: SystemTime::now(),
+        }
     }
 
     /// Shows the lead what someone else has asked, as it will be replayed.
@@ -518,6 +524,8 @@ fn renumbered(frame: &Frame, slot: u32) -> Option<Frame> {
 pub(super) struct Asked {
     pub(super) seat: u32,
     pub(super) frame: Frame,
+    /// It was sent to an agent that could not take it.
+    pub(super) is_again: bool,
     entry: u64,
     since: SystemTime,
 }
@@ -529,12 +537,20 @@ impl Asked {
     }
 }
 
-impl SeatRole {
-    /// Its name in the record.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Driver => "driver",
-            Self::Observer => "observer",
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seat_that_falls_behind_is_let_go_and_counted() {
+        let metrics = Metrics::default();
+        let mut seats = Seats::new(metrics.clone());
+        let (told, _unheard) = mpsc::channel(1);
+        let caller = Caller { user: "ann".into(), teams: Vec::new(), roles: Vec::new() };
+        seats.others.insert(1, Place { caller, role: SeatRole::Driver, own: None, told: Some(told) });
+        for (dropped, attended) in [(0, true), (1, false), (1, false)] {
+            seats.tell(1, Told::Own { after: 1, outgoing: 1 });
+            assert_eq!((metrics.seats_dropped.get(), seats.is_attended(false)), (dropped, attended));
         }
     }
 }

@@ -12,7 +12,7 @@ impl Session {
     /// When the running turn counts as stalled, or is cancelled for it. While
     /// somebody else is asked something, it is not the agent that is slow.
     pub(super) fn stall_at(&self) -> Option<Instant> {
-        let timeout = self.open.stall_timeout;
+        let timeout = self.open.berth.stall_timeout;
         let is_watched = !timeout.is_zero()
             && self.turn.as_ref().is_some_and(|turn| turn.cancelled.is_none())
             && self.asks.is_empty()
@@ -20,7 +20,7 @@ impl Session {
         match self.is_stalled {
             _ if !is_watched => None,
             false => Some(self.heard + timeout),
-            true => self.open.cancels_stalled.then(|| self.heard + 2 * timeout),
+            true => self.open.berth.cancels_stalled.then(|| self.heard + 2 * timeout),
         }
     }
 

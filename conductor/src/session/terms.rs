@@ -8,16 +8,24 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::Hosting;
+use super::{Berth, Choice};
 use crate::{
     acp::EditorCapabilities,
     agent::Ended,
+    approvals::Approvals,
+    catalogue::Catalogue,
+    config::Config,
     cwd_map::CwdMap,
     frame::Frame,
+    grants::Book,
     identity::Caller,
-    policy::{Policy, Subject, Verdict},
-    pool::Key,
+    limits::Held,
+    metrics::Metrics,
+    policy::{Narrowing, Policy, ServerFact, Subject, Verdict},
     queue,
+    routes::Decision,
+    store::Bound,
+    telemetry::trace::Parent,
 };
 
 /// Frames on their way to an editor: complete lines.
@@ -84,22 +92,23 @@ pub struct Wish {
 pub struct Rules {
     /// The team's rules as they are.
     pub policy: watch::Receiver<Arc<Policy>>,
-    /// What the repository and the user add: where it stands, and the text.
-    pub narrowing: Vec<(String, String)>,
+    /// What the repository, the owner and whoever has opened the session add.
+    pub narrowing: Vec<Narrowing>,
+    /// What whoever prompts adds, if that is something else.
+    pub own: Option<Arc<Narrowing>>,
     /// Whose session it is, and where.
     pub subject: Subject,
-    /// The directories it may work in, resolved.
-    pub roots: Vec<PathBuf>,
+    /// Which answers of people are remembered.
+    pub grants: Book,
     /// How long a question waits while nobody is there.
     pub ask_timeout: Duration,
 }
 
 impl Rules {
-    /// The team's rules, narrowed for this session.
+    /// The team's rules, narrowed for this session and whoever prompts.
     pub fn narrow(&self, team: &Arc<Policy>) -> Arc<Policy> {
-        self.narrowing
-            .iter()
-            .fold(team.clone(), |policy, (origin, text)| policy.narrowed(origin, text).into())
+        let own = self.own.as_deref().map(std::slice::from_ref).unwrap_or_default();
+        team.clone().narrowed_by(&self.narrowing).narrowed_by(own)
     }
 }
 
@@ -116,19 +125,33 @@ pub struct Open {
     pub caller: Caller,
     /// Whose session it is.
     pub owner: String,
+    /// Its place among those that its user may have open.
+    pub held: Held,
     /// By which connection.
     pub connection: Uuid,
-    /// Which process it needs.
-    pub key: Key,
+    /// The trace that its stream was opened in, for requests that name none.
+    pub traceparent: Option<Parent>,
+    /// What it needs of its agent.
+    pub berth: Berth,
     /// Where it works.
     pub cwd: PathBuf,
-    /// What this host does for it; `None` leaves files and terminals to the
-    /// editor.
-    pub hosting: Option<Hosting>,
     /// Where the editor has other paths than this host.
     pub cwd_map: Option<Arc<CwdMap>>,
-    /// What it should start with.
-    pub wish: Wish,
+    /// What was chosen for it, and where that leads.
+    pub choice: Choice,
+    /// The same as decided; `None` for a session that is opened again, which stays
+    /// where it is.
+    pub decision: Option<Decision>,
+    /// The agent's own sessions that it has had before.
+    pub bound: Vec<Bound>,
+    /// The configuration as it is now.
+    pub config: watch::Receiver<Arc<Config>>,
+    /// What the agents offer.
+    pub catalogue: Catalogue,
+    /// Where approvers find what it asks.
+    pub approvals: Approvals,
+    /// What is counted.
+    pub metrics: Metrics,
     /// Ends it from outside.
     pub close: CancellationToken,
     /// The service ends.
@@ -143,22 +166,14 @@ pub struct Open {
     pub cancel_grace: Duration,
     /// How long the editor may leave its frames unread.
     pub editor_timeout: Duration,
-    /// After so long without anything to do its process is released; zero for
-    /// never.
-    pub park_after: Duration,
-    /// A turn in which the agent shows no sign of work for so long is reported;
-    /// zero for never.
-    pub stall_timeout: Duration,
-    /// After twice that time it is cancelled.
-    pub cancels_stalled: bool,
     /// Most bytes of a hand-over.
     pub handover_bytes: usize,
-    /// Its process may go on when it does not need it any more.
-    pub shares_process: bool,
     /// By which rules its agent is judged.
     pub rules: Rules,
     /// MCP servers that it gets besides those of its editor, as ACP has them.
     pub injected: Vec<Value>,
+    /// The MCP servers that its editor brings, as they are judged.
+    pub servers: Vec<ServerFact>,
     /// What somebody has to allow before it opens: MCP servers that nobody knows.
     pub asks_first: Option<(Verdict, String)>,
     /// The process that served it before, if that is still ending.

@@ -123,6 +123,7 @@ impl Session {
         let Ok(Params { update }) = serde_json::from_slice::<Params<'_>>(params) else { return };
         let id = &*update.tool_call_id;
         let judged = self.watched.judged;
+        self.traced.tool(id, update.kind.as_deref(), update.status.as_deref());
         let call = self.watched.call(id);
         if let Some(kind) = update.kind {
             call.kind = Some(kind.into_owned());
@@ -162,6 +163,7 @@ impl Session {
     fn report_unmediated(&mut self, id: &str) {
         let shown = shown(id, 100);
         warn!(tool_call = shown, "the agent acted without asking");
+        self.open.metrics.unmediated.one();
         self.entries.push(Recorded::Note(note::UNMEDIATED, json!({ "toolCallId": id })));
         if std::mem::replace(&mut self.watched.is_reported, true) {
             return;
@@ -196,6 +198,7 @@ impl Session {
     }
 
     fn report_changed(&mut self, id: &str, actions: &[SubAction]) {
+        self.open.metrics.changed_calls.one();
         warn!(
             tool_call = shown(id, 100),
             "a tool call was changed after it was allowed; the turn is cancelled"

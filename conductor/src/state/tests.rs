@@ -60,6 +60,7 @@ fn a_service_makes_what_it_needs_and_clients_find_it() {
     assert_eq!(dir.read_endpoint().unwrap(), "http://127.0.0.1:2");
 
     drop(service);
+    assert!(matches!(dir.read_token(), Err(StateError::NotHeld { .. })), "it is told to no one else");
     let refused = dir.read_endpoint().unwrap_err().to_string();
     assert_eq!(
         refused,
@@ -137,7 +138,21 @@ fn a_token_known_to_others_is_refused() {
         }
     }
     chmod(&dir.token_file(), 0o400);
+    let _service = dir.open_for_service().unwrap();
     dir.read_token().unwrap();
+}
+
+#[test]
+fn clients_do_not_take_each_other_for_a_service() {
+    let (_root, dir) = temporary();
+    drop(dir.open_for_service().unwrap());
+    let looking = File::open(dir.lock_file()).unwrap();
+    looking.try_lock_shared().unwrap();
+    assert!(!dir.is_held().unwrap());
+    // One that looks holds it for a moment, which a service waits for.
+    let starting = thread::spawn(move || dir.open_for_service().map(drop));
+    drop(looking);
+    starting.join().unwrap().unwrap();
 }
 
 #[test]

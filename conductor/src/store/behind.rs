@@ -14,7 +14,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::Row;
+use super::{Bound, Row};
 use crate::{
     frame::{self, Kind, Method},
     journal::{Class, Journal, JournalError, Position, Record},
@@ -32,8 +32,17 @@ const KILLED: &str = "the conductor ended without warning";
 /// everything in order: frames of one session lie far apart where many worked.
 const FAR_APART: u64 = 16 << 10;
 
-/// Brings the rows up to date. Gives those that changed.
-pub fn catch_up(journal: &Journal, rows: &mut HashMap<Uuid, Row>) -> Result<Vec<Uuid>, JournalError> {
+/// What was read.
+#[derive(Debug, Default)]
+pub struct CaughtUp {
+    /// The sessions whose rows have changed.
+    pub changed: Vec<Uuid>,
+    /// How often grants were used, at least.
+    pub uses: HashMap<Uuid, u64>,
+}
+
+/// Brings the rows up to date.
+pub fn catch_up(journal: &Journal, rows: &mut HashMap<Uuid, Row>) -> Result<CaughtUp, JournalError> {
     let mut behind = HashMap::new();
     for (id, last) in journal.sessions() {
         let known = rows.get(&id);
@@ -44,14 +53,14 @@ pub fn catch_up(journal: &Journal, rows: &mut HashMap<Uuid, Row>) -> Result<Vec<
             continue;
         }
         let is_open = known.is_some_and(|row| row.is_live);
-        let fold = Fold { row: known.cloned(), tentative: None, prompt: None, is_open };
+        let fold = Fold { row: known.cloned(), tentative: None, prompt: None, is_open, uses: HashMap::new() };
         behind.insert(id, Behind { fold, next, last, is_known: known.is_some() });
     }
     let frames: u64 = behind.values().map(|behind| (behind.last + 1).saturating_sub(behind.next)).sum();
     if frames.saturating_mul(FAR_APART) > journal.status().bytes {
         read_all(journal, &mut behind)?;
     }
-    let mut changed = Vec::new();
+    let mut caught_up = CaughtUp::default();
     for (id, mut behind) in behind {
         while behind.next <= behind.last {
             let records = journal.read_stream(id, behind.next, CHUNK)?;
@@ -62,6 +71,10 @@ pub fn catch_up(journal: &Journal, rows: &mut HashMap<Uuid, Row>) -> Result<Vec<
         }
         let Behind { mut fold, last, is_known, .. } = behind;
         let prompt = fold.prompt.take();
+        for (grant, number) in fold.uses.drain() {
+            let uses = caught_up.uses.entry(grant).or_default();
+            *uses = number.max(*uses);
+        }
         let mut seq = last;
         if fold.is_open {
             let stream = Stream { id, kind: StreamKind::Session };
@@ -75,9 +88,9 @@ pub fn catch_up(journal: &Journal, rows: &mut HashMap<Uuid, Row>) -> Result<Vec<
         // One that no agent has named was never answered to an editor.
         let Some(row) = fold.row.filter(|row| is_known || !row.agent_session.is_empty()) else { continue };
         rows.insert(id, Row { is_live: false, seq, ..row });
-        changed.push(id);
+        caught_up.changed.push(id);
     }
-    Ok(changed)
+    Ok(caught_up)
 }
 
 /// Reads the whole journal in order. What is not synced yet is left over.
@@ -119,9 +132,11 @@ impl Behind {
 struct Fold {
     row: Option<Row>,
     /// A binding that knows the conversation only once it has answered.
-    tentative: Option<Bytes>,
+    tentative: Option<Bound>,
     prompt: Option<Prompt>,
     is_open: bool,
+    /// Uses of grants: the greatest number of each.
+    uses: HashMap<Uuid, u64>,
 }
 
 /// A prompt without an answer.
@@ -149,7 +164,7 @@ impl Fold {
             match (record.origin, peek.kind, peek.method) {
                 (Origin::Conductor, Kind::Notification, _) if record.to == Destination::Record => {
                     let name: String = serde_json::from_slice(peek.name.of(line)).unwrap_or_default();
-                    self.note(&name, &params(), at);
+                    self.note(&name, &params(), at, seq);
                 }
                 (Origin::Editor, Kind::Request, Method::SessionPrompt) => {
                     let away = record.outgoing.iter().find(|(at, _)| *at == index).map(|(_, id)| *id);
@@ -183,7 +198,7 @@ impl Fold {
         }
     }
 
-    fn note(&mut self, name: &str, params: &Value, at: std::time::SystemTime) {
+    fn note(&mut self, name: &str, params: &Value, at: std::time::SystemTime, seq: u64) {
         let text = |key: &str| params[key].as_str().unwrap_or_default().to_owned();
         match name {
             note::SESSION_OPENED => {
@@ -198,6 +213,7 @@ impl Fold {
                     agent: text("agent").into(),
                     cwd: text("cwd").into(),
                     agent_session: Bytes::new(),
+                    bound: Vec::new(),
                     title: None,
                     created: at,
                     updated: at,
@@ -207,10 +223,30 @@ impl Fold {
                 });
             }
             note::SESSION_BOUND => {
-                let Some(name) = params["agentSession"].as_str() else { return };
-                self.tentative = Some(Value::from(name).to_string().into());
+                let (Some(name), Some(row)) = (params["agentSession"].as_str(), &mut self.row) else {
+                    return;
+                };
+                let agent = params["agent"].as_str().map_or_else(|| row.agent.to_string(), str::to_owned);
+                let number = params["number"].as_u64().and_then(|number| u32::try_from(number).ok());
+                // Whoever had it before has heard all until now.
+                let current: Option<String> = serde_json::from_slice(&row.agent_session).ok();
+                if let Some(before) =
+                    row.bound.iter_mut().find(|bound| Some(&bound.session) == current.as_ref())
+                    && before.session != name
+                {
+                    before.seen = seq.saturating_sub(1);
+                }
+                self.tentative =
+                    Some(Bound { agent, session: name.to_owned(), number: number.unwrap_or(1), seen: 0 });
                 if params["how"] != "handover" {
                     self.settle();
+                }
+            }
+            note::GRANT_USED => {
+                let grant = params["grant"].as_str().and_then(|id| id.parse().ok());
+                if let (Some(grant), Some(number)) = (grant, params["number"].as_u64()) {
+                    let uses = self.uses.entry(grant).or_default();
+                    *uses = number.max(*uses);
                 }
             }
             note::SESSION_ENDED => {
@@ -223,8 +259,12 @@ impl Fold {
     }
 
     fn settle(&mut self) {
-        if let (Some(name), Some(row)) = (self.tentative.take(), &mut self.row) {
-            row.agent_session = name;
+        if let (Some(bound), Some(row)) = (self.tentative.take(), &mut self.row) {
+            row.agent = bound.agent.as_str().into();
+            row.agent_session = Value::from(bound.session.as_str()).to_string().into();
+            if !row.bound.iter().any(|known| known.session == bound.session && known.agent == bound.agent) {
+                row.bound.push(bound);
+            }
         }
     }
 }

@@ -4,7 +4,10 @@ use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
 use uuid::Uuid;
 
 use super::{Store, StoreError, micros, moment};
-use crate::router::{Access, Party, Share};
+use crate::{
+    identity::Party,
+    router::{Access, Share},
+};
 
 /// Adds the table.
 pub(super) const STEP: &str = "CREATE TABLE shares (

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::Attach;
-use crate::{identity::Caller, state::Token, tasks::Tasks};
+use crate::{identity::Caller, metrics::Metrics, state::Token, tasks::Tasks};
 
 /// Questions that may wait; each is answered at once.
 const QUESTIONS: usize = 64;
@@ -36,13 +36,20 @@ enum Question {
 pub struct Tethers {
     ask: mpsc::Sender<Question>,
     spools: Arc<Path>,
+    metrics: Metrics,
 }
 
 impl Tethers {
     /// Starts the task. At most `most` connections can be carried on; those
     /// above end with their stream. What waits for editors that are away is
     /// kept in files beneath `spools`.
-    pub fn start(most: usize, spools: PathBuf, closing: CancellationToken, tasks: &Tasks) -> Self {
+    pub fn start(
+        most: usize,
+        spools: PathBuf,
+        closing: CancellationToken,
+        metrics: Metrics,
+        tasks: &Tasks,
+    ) -> Self {
         let (ask, questions) = mpsc::channel(QUESTIONS);
         tasks.start("tethers", async move {
             tokio::select! {
@@ -50,7 +57,12 @@ impl Tethers {
                 () = closing.cancelled() => {}
             }
         });
-        Self { ask, spools: spools.into() }
+        Self { ask, spools: spools.into(), metrics }
+    }
+
+    /// What is counted.
+    pub(super) fn metrics(&self) -> &Metrics {
+        &self.metrics
     }
 
     /// Where spools are made.

@@ -9,7 +9,7 @@ async fn small_and_large_packets_keep_their_order() {
     let temp = tempfile::tempdir().unwrap();
     let tasks = Tasks::default();
     let closing = tokio_util::sync::CancellationToken::new();
-    let tethers = Tethers::start(1, temp.path().to_path_buf(), closing.clone(), &tasks);
+    let tethers = Tethers::start(1, temp.path().to_path_buf(), closing.clone(), Metrics::default(), &tasks);
     let patience =
         Patience { detached_ttl: Duration::from_secs(60), editor_timeout: Duration::from_secs(60) };
     let feed = Box::pin(futures_util::stream::pending());
@@ -46,7 +46,7 @@ async fn a_connection_that_panics_ends_its_stream() {
     let temp = tempfile::tempdir().unwrap();
     let (tasks, connections) = (Tasks::default(), Tasks::default());
     let closing = tokio_util::sync::CancellationToken::new();
-    let tethers = Tethers::start(1, temp.path().to_path_buf(), closing.clone(), &tasks);
+    let tethers = Tethers::start(1, temp.path().to_path_buf(), closing.clone(), Metrics::default(), &tasks);
     let patience =
         Patience { detached_ttl: Duration::from_secs(600), editor_timeout: Duration::from_secs(600) };
     let id = Uuid::now_v7();

@@ -6,6 +6,7 @@ use std::{
     fs::{File, Metadata},
     io::{self, BufRead as _, BufReader, Read as _, Write as _},
     os::{fd::OwnedFd, unix::fs::MetadataExt as _},
+    path::Path,
 };
 
 use bytes::Bytes;
@@ -53,12 +54,12 @@ struct WriteParams<'a> {
     content: Cow<'a, str>,
 }
 
-/// `fs/read_text_file`.
-pub fn read(roots: &Roots, frame: &Frame) -> Outcome {
+/// `fs/read_text_file`. `judged` is where the path led when it was judged.
+pub fn read(roots: &Roots, frame: &Frame, judged: Option<&Path>) -> Outcome {
     let ReadParams { path, line, limit } = read_params(frame)?;
     let invalid = |text: String| Refusal::new(code::INVALID_PARAMS, text);
     // Opening a FIFO would wait for a writer.
-    let opened = roots.file(&path, OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY)?;
+    let opened = roots.file(&path, judged, OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY)?;
     let file = File::from(opened);
     let failed = |error: io::Error| roots.explain(&path, errno(&error));
     let meta = file.metadata().map_err(failed)?;
@@ -121,9 +122,9 @@ fn lines(mut file: impl io::BufRead, first: u64, limit: Option<u64>) -> io::Resu
 }
 
 /// `fs/write_text_file`: the file is complete or as it was, at any moment.
-pub fn write(roots: &Roots, frame: &Frame) -> Outcome {
+pub fn write(roots: &Roots, frame: &Frame, judged: Option<&Path>) -> Outcome {
     let WriteParams { path, content } = read_params(frame)?;
-    let Target { directory, name, existing } = roots.target(&path)?;
+    let Target { directory, name, existing } = roots.target(&path, judged)?;
     let failed = |error: &io::Error| roots.explain(&path, errno(error));
     let old = match existing.map(File::from).map(|file| file.metadata()).transpose() {
         Ok(Some(meta)) if !meta.is_file() => {

@@ -16,7 +16,7 @@ use std::{
 
 use nix::{
     errno::Errno,
-    fcntl::{AT_FDCWD, OFlag, ResolveFlag, readlinkat},
+    fcntl::{AT_FDCWD, OFlag, ResolveFlag},
     sys::stat::{Mode, mkdirat},
 };
 use serde_json::json;
@@ -29,9 +29,6 @@ use crate::{
 
 /// The longest path a kernel takes.
 const LONGEST: usize = 4096;
-
-/// Links that are followed to the file that is to be written.
-const MOST_LINKS: usize = 40;
 
 /// The kernel gives up, asking to try again, when directories are moved while
 /// it walks through them. More often than this they are moved on purpose.
@@ -92,21 +89,25 @@ impl Roots {
         }
     }
 
-    /// Opens a file beneath the roots.
-    pub fn file(&self, path: &str, flags: OFlag) -> Result<OwnedFd, Refusal> {
+    /// Opens a file beneath the roots. `judged` is where the path led when that was judged: it is
+    /// opened there and nowhere else. If that could not be told, there must be no link on the way.
+    pub fn file(&self, path: &str, judged: Option<&Path>, flags: OFlag) -> Result<OwnedFd, Refusal> {
         self.look_at(path)?;
-        self.reach(Path::new(path), flags).map_err(|errno| self.explain(path, errno))
+        let place = judged.unwrap_or(Path::new(path));
+        self.reach_plain(place, flags).map_err(|errno| self.explain_judged(path, judged, errno))
     }
 
     /// Opens a directory beneath the roots.
     pub fn directory(&self, path: &str) -> Result<OwnedFd, Refusal> {
-        self.file(path, DIRECTORY)
+        self.look_at(path)?;
+        self.reach(Path::new(path), DIRECTORY).map_err(|errno| self.explain(path, errno))
     }
 
-    /// Finds where a file is to be written; makes the directories above it.
-    pub fn target(&self, path: &str) -> Result<Target, Refusal> {
+    /// Finds where a file is to be written, as [`Self::file`] does; makes the directories above it.
+    pub fn target(&self, path: &str, judged: Option<&Path>) -> Result<Target, Refusal> {
         self.look_at(path)?;
-        self.find_target(PathBuf::from(path)).map_err(|errno| self.explain(path, errno))
+        let place = judged.unwrap_or(Path::new(path));
+        self.find_target(place).map_err(|errno| self.explain_judged(path, judged, errno))
     }
 
     /// What is wrong with a path whatever the disk looks like.
@@ -146,6 +147,18 @@ impl Roots {
         Err(Errno::EXDEV)
     }
 
+    /// Opens a place that must have no links on the way; `ELOOP` means that it has some.
+    fn reach_plain(&self, place: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
+        let mut outcome = Err(Errno::EXDEV);
+        for (root, rest) in self.rooted(place) {
+            outcome = beneath(&root.directory, rest, flags, ResolveFlag::RESOLVE_NO_SYMLINKS);
+            if outcome.is_ok() {
+                break;
+            }
+        }
+        outcome
+    }
+
     /// The roots that a path begins with, and what follows them.
     fn rooted<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = (&'a Root, &'a Path)> {
         self.all.iter().filter_map(move |root| {
@@ -154,33 +167,26 @@ impl Roots {
         })
     }
 
-    fn find_target(&self, mut path: PathBuf) -> nix::Result<Target> {
-        for _ in 0..MOST_LINKS {
-            // A path that ends in `..` or is a root has no name to write to.
-            let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
-                return Err(Errno::EISDIR);
-            };
-            if self.rooted(&path).any(|(_, rest)| rest == Path::new(".")) {
-                return Err(Errno::EISDIR);
-            }
-            let directory = self.make(above)?;
-            let flags = OFlag::O_WRONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-            match beneath(&directory, Path::new(name), flags, ResolveFlag::RESOLVE_NO_SYMLINKS) {
-                Ok(existing) => {
-                    return Ok(Target { directory, name: name.into(), existing: Some(existing) });
-                }
-                Err(Errno::ENOENT) => return Ok(Target { directory, name: name.into(), existing: None }),
-                // A link stays and what it leads to is written, as by an editor.
-                Err(Errno::ELOOP) => path = above.join(readlinkat(&directory, name)?),
-                Err(errno) => return Err(errno),
-            }
+    fn find_target(&self, place: &Path) -> nix::Result<Target> {
+        // A path that ends in `..` or is a root has no name to write to.
+        let (Some(above), Some(name)) = (place.parent(), place.file_name()) else {
+            return Err(Errno::EISDIR);
+        };
+        if self.rooted(place).any(|(_, rest)| rest == Path::new(".")) {
+            return Err(Errno::EISDIR);
         }
-        Err(Errno::ELOOP)
+        let directory = self.make(above)?;
+        let flags = OFlag::O_WRONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+        match beneath(&directory, Path::new(name), flags, ResolveFlag::RESOLVE_NO_SYMLINKS) {
+            Ok(existing) => Ok(Target { directory, name: name.into(), existing: Some(existing) }),
+            Err(Errno::ENOENT) => Ok(Target { directory, name: name.into(), existing: None }),
+            Err(errno) => Err(errno),
+        }
     }
 
     /// Opens a directory, and makes it and those above it if they are missing.
     fn make(&self, path: &Path) -> nix::Result<OwnedFd> {
-        match self.reach(path, DIRECTORY) {
+        match self.reach_plain(path, DIRECTORY) {
             Err(Errno::ENOENT) => {}
             found => return found,
         }
@@ -193,6 +199,21 @@ impl Roots {
             Err(errno) => return Err(errno),
         }
         beneath(&above, Path::new(name), DIRECTORY, ResolveFlag::RESOLVE_NO_SYMLINKS)
+    }
+
+    /// Says what went wrong with a path that was judged.
+    fn explain_judged(&self, path: &str, judged: Option<&Path>, errno: Errno) -> Refusal {
+        match errno {
+            Errno::ELOOP if judged.is_some() => Refusal::new(
+                code::INVALID_PARAMS,
+                format!(
+                    "where `{}` leads has changed since it was judged: there is a link now that was not \
+                     there before; ask again",
+                    shown(path)
+                ),
+            ),
+            errno => self.explain(path, errno),
+        }
     }
 
     /// Says what went wrong with a path.

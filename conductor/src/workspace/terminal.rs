@@ -9,6 +9,7 @@ use std::{
     os::unix::process::ExitStatusExt as _,
     path::{Path, PathBuf},
     process::ExitStatus,
+    sync::Arc,
     time::Duration,
 };
 
@@ -29,9 +30,10 @@ use super::{Outcome, paths::Roots, read_params};
 use crate::{
     acp::{Refusal, code},
     agent::{
-        process::{Environment, Errand, Guarded, Running},
+        process::{Environment, Errand, Errors, Guarded, Running},
         strays,
     },
+    contain::Container,
     frame::{Frame, MAX_FRAME},
 };
 
@@ -75,7 +77,12 @@ struct Variable {
 
 /// What `terminal/create` asks for: the command, and how much of its output is
 /// to be kept.
-pub fn order(roots: &Roots, frame: &Frame, env: &Environment) -> Result<(Errand, usize), Refusal> {
+pub fn order(
+    roots: &Roots,
+    frame: &Frame,
+    env: &Environment,
+    container: Arc<Container>,
+) -> Result<(Errand, usize), Refusal> {
     let params: CreateParams = read_params(frame)?;
     let invalid = |text: String| Err(Refusal::new(code::INVALID_PARAMS, text));
     let args = params.args.unwrap_or_default();
@@ -115,7 +122,8 @@ pub fn order(roots: &Roots, frame: &Frame, env: &Environment) -> Result<(Errand,
         .output_byte_limit
         .map_or(DEFAULT_OUTPUT, |limit| usize::try_from(limit).unwrap_or(MOST_OUTPUT).min(MOST_OUTPUT));
     let args = args.into_iter().map(OsString::from).collect();
-    Ok((Errand { program, args, env, directory }, limit))
+    let container = Some(container);
+    Ok((Errand { program, args, env, directory, errors: Errors::Together, container }, limit))
 }
 
 /// The executable file that a command names: by its full path, or on `PATH`.

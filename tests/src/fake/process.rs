@@ -16,11 +16,19 @@ use nix::{
     unistd::setsid,
 };
 
-use super::{Agent, script::Fork};
+use super::{Agent, hog, script::Fork};
+use crate::harness::TAG;
 
 /// Marks a descendant that sleeps; visible in `/proc/PID/cmdline`.
 pub const SLEEPER: &str = "--descendant-sleeps";
-const DETACH: &str = "--descendant-detaches";
+/// Has a descendant leave its session and its parent before it does what else it is told.
+pub const DETACH: &str = "--descendant-detaches";
+/// Marks a descendant that forks without end.
+pub const BOMB: &str = "--descendant-bombs";
+/// Has every process of a bomb leave the session of its parent.
+pub const LEAVES: &str = "--leaves-its-session";
+/// Marks a descendant that takes memory, so many MiB as the next argument says, and keeps it.
+pub const GLUTTON: &str = "--descendant-takes-mib";
 const DEAF: &str = "--deaf-to-sigterm";
 const DEAD: &str = "--descendant-ends";
 
@@ -31,7 +39,17 @@ pub fn is_descendant() -> bool {
     if has(DETACH) {
         setsid().expect("a fresh child may start a session");
         let rest = args[1..].iter().filter(|arg| *arg != DETACH);
-        this_program().arg(SLEEPER).args(rest).stdin(Stdio::null()).spawn().expect("spawn");
+        this_program().args(rest).stdin(Stdio::null()).spawn().expect("spawn");
+        return true;
+    }
+    if has(BOMB) {
+        hog::explode(has(LEAVES));
+        return true;
+    }
+    if let Some(place) = args.iter().position(|arg| arg == GLUTTON) {
+        let taken = hog::take_memory(args[place + 1].parse().expect("a number of MiB"));
+        thread::sleep(Duration::from_secs(3600));
+        drop(taken);
         return true;
     }
     if has(SLEEPER) {
@@ -73,8 +91,8 @@ pub fn watch_sigterm(agent: &Arc<Agent>) {
 
 /// Leaves a descendant behind.
 pub fn fork(how: &Fork) {
-    let mut command = this_program();
-    command.arg(if how.detach { DETACH } else { SLEEPER }).stdin(Stdio::null());
+    let mut command = descendant(how.detach, how.clear_env);
+    command.arg(SLEEPER);
     if how.ignore_sigterm {
         command.arg(DEAF);
     }
@@ -85,6 +103,21 @@ pub fn fork(how: &Fork) {
     if how.detach {
         child.wait().expect("the middle process ends at once");
     }
+}
+
+/// This program as a descendant, to be told what it does.
+pub fn descendant(detach: bool, clear_env: bool) -> Command {
+    let mut command = this_program();
+    command.stdin(Stdio::null());
+    if clear_env {
+        // It must still be found by the test, though by nobody else.
+        let tag = env::var(TAG).unwrap_or_default();
+        command.env_clear().arg(format!("{TAG}={tag}"));
+    }
+    if detach {
+        command.arg(DETACH);
+    }
+    command
 }
 
 /// Starts children that end at once and are never reaped; their pids.

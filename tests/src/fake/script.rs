@@ -1,10 +1,12 @@
 //! What the fake agent is told to do, as data: a script for the whole process,
 //! and steps that scripts and prompts are made of.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
+
+use super::attempt::Attempt;
 
 /// How a process behaves. Read from `FAKE_AGENT_SCRIPT`, which holds the JSON
 /// itself or names a file.
@@ -25,6 +27,10 @@ pub struct Script {
     pub version: Option<Value>,
     /// `agentCapabilities`; load, resume, list and close if absent.
     pub capabilities: Option<Value>,
+    /// `authMethods`, unless the home has others in `.fake-methods.json`; none if absent.
+    pub auth_methods: Option<Value>,
+    /// No session is opened until somebody has logged in, which is kept in the home.
+    pub needs_login: bool,
     /// Members added to the result of `session/new`, `load` and `resume`.
     pub session: Option<Value>,
     /// Session ids count from "0" in each process, as some agents do.
@@ -67,8 +73,8 @@ pub struct Directive {
     pub steps: Vec<Step>,
 }
 
-/// One thing to do. In texts, `$sid` is the session's id and `$id` the id of
-/// the request being handled.
+/// One thing to do. In texts, `$sid` is the session's id, `$id` the id of the
+/// request being handled and `$terminal` that of the newest terminal.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
@@ -105,10 +111,16 @@ pub enum Step {
     WaitFile(String),
     /// Creates a file.
     Touch(String),
+    /// Writes a file by itself, and makes the directories above it: path, text.
+    Plant(String, String),
+    /// Puts a link in the place of whatever file is there: path, target.
+    Link(String, String),
     /// Does nothing for ever; not even cancel ends it.
     Hang,
     /// Ends the process.
     Exit(i32),
+    /// Ends the process with status 1 if its home has a file of this name.
+    ExitIfHomeHas(String),
     /// Sends itself a signal, by number.
     Signal(i32),
     /// Aborts.
@@ -134,6 +146,23 @@ pub enum Step {
     Describe,
     /// Steps to run after the answer.
     After(Vec<Step>),
+    /// Tries things past the protocol, by itself; streams what came of them as one
+    /// chunk: a list with `{"ok":…}` or `{"error":"EACCES"}` for each.
+    Try(Vec<Attempt>),
+    /// Runs steps while another thread swaps what lies at two paths, all the time.
+    Swapping(Swapping),
+}
+
+/// Steps to run while two paths are swapped.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Swapping {
+    /// One path.
+    pub one: PathBuf,
+    /// The other, in the same directory.
+    pub other: PathBuf,
+    /// The steps.
+    pub steps: Vec<Step>,
 }
 
 /// Message chunks to stream.
@@ -169,6 +198,9 @@ pub struct Request {
     /// Do not wait for the answer.
     #[serde(default)]
     pub forget: bool,
+    /// Wait for the answer, but do not stream it: it is in the ledger all the same.
+    #[serde(default)]
+    pub quiet: bool,
 }
 
 /// A notification to the editor.
@@ -206,6 +238,8 @@ fn once() -> usize {
 pub struct Fork {
     /// In its own session, its parent gone.
     pub detach: bool,
+    /// With no environment at all, as `env -i` leaves it.
+    pub clear_env: bool,
     /// Keeps our stdout open.
     pub hold_stdout: bool,
     /// Survives SIGTERM.

@@ -8,17 +8,22 @@ use std::{
     io::Write as _,
     path::Path,
     process,
-    sync::{Arc, Condvar, Mutex, atomic::Ordering, mpsc::Receiver},
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicBool, Ordering},
+        mpsc::Receiver,
+    },
     thread,
     time::Duration,
 };
 
-use serde_json::{json, value::RawValue};
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+use serde_json::{Value, json, value::RawValue};
 
 use super::{
-    Agent,
+    Agent, attempt,
     process::{fork, zombies},
-    script::{Answer, CancelStyle, Chunks, Directive, Request, Step},
+    script::{Answer, CancelStyle, Chunks, Directive, Request, Step, Swapping},
 };
 
 /// The flag that `session/cancel` raises.
@@ -45,6 +50,9 @@ impl Cancel {
     }
 }
 
+/// Between two swaps; short against all that lies between a look at a path and its use.
+const SWAP_PAUSE: Duration = Duration::from_micros(100);
+
 /// Whether to go on with the next step.
 #[derive(PartialEq, Eq)]
 enum Flow {
@@ -62,6 +70,8 @@ pub struct Turn {
     answered: bool,
     after: Vec<Step>,
     newest: Option<(String, Receiver<String>)>,
+    /// Id of the newest terminal.
+    terminal: String,
 }
 
 impl Turn {
@@ -75,6 +85,7 @@ impl Turn {
             answered: false,
             after: Vec::new(),
             newest: None,
+            terminal: String::new(),
         }
     }
 
@@ -163,7 +174,9 @@ impl Turn {
     }
 
     fn fill_in(&self, text: &str) -> String {
-        text.replace("$sid", &self.session).replace("$id", self.id.as_deref().unwrap_or("null"))
+        text.replace("$sid", &self.session)
+            .replace("$id", self.id.as_deref().unwrap_or("null"))
+            .replace("$terminal", &self.terminal)
     }
 
     fn step(&mut self, step: &Step) -> Flow {
@@ -194,7 +207,7 @@ impl Turn {
                     r#"{{"jsonrpc":"2.0","method":"$/cancel_request","params":{{"requestId":{id}}}}}"#
                 ));
             }
-            Step::AwaitAnswer => self.await_answer(),
+            Step::AwaitAnswer => self.await_answer(false),
             Step::Answer(answer) => self.answer(answer),
             Step::Sleep(millis) => self.cancel.wait(Duration::from_millis(*millis)),
             Step::WaitCancel => self.cancel.wait(Duration::MAX),
@@ -204,10 +217,23 @@ impl Turn {
                 }
             }
             Step::Touch(path) => fs::write(path, "").expect("the file can be created"),
+            Step::Plant(path, text) => {
+                fs::create_dir_all(Path::new(path).parent().expect("a path")).expect("directories");
+                fs::write(path, text).expect("the file can be written");
+            }
+            Step::Link(path, target) => {
+                let _ = fs::remove_file(path);
+                std::os::unix::fs::symlink(target, path).expect("the link can be made");
+            }
             Step::Hang => loop {
                 thread::park();
             },
             Step::Exit(code) => process::exit(*code),
+            Step::ExitIfHomeHas(name) => {
+                if std::env::home_dir().is_some_and(|home| home.join(name).exists()) {
+                    std::process::exit(1);
+                }
+            }
             Step::Signal(number) => {
                 let signal = nix::sys::signal::Signal::try_from(*number).expect("a signal number");
                 nix::sys::signal::kill(nix::unistd::Pid::this(), signal).expect("kill");
@@ -235,6 +261,12 @@ impl Turn {
             Step::StartReading => wire.set_reading(true),
             Step::IgnoreSigterm => wire.ignore_sigterm.store(true, Ordering::SeqCst),
             Step::Describe => self.describe(),
+            Step::Try(attempts) => self.chunk(&attempt::make(attempts).to_string()),
+            Step::Swapping(swapping) => {
+                if !self.swapping(swapping) {
+                    return Flow::Stop;
+                }
+            }
             // Taken out by `run_text` once the others have run.
             Step::After(_) => {}
         }
@@ -286,14 +318,20 @@ impl Turn {
             .wire
             .line(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{method},"params":{params}}}"#));
         if !request.forget {
-            self.await_answer();
+            self.await_answer(request.quiet);
         }
     }
 
-    fn await_answer(&mut self) {
+    fn await_answer(&mut self, quiet: bool) {
         let Some((_, answer)) = self.newest.take() else { return };
         if let Ok(answer) = answer.recv() {
-            self.chunk(&format!("answer {answer}"));
+            let told: Value = serde_json::from_str(&answer).unwrap_or_default();
+            if let Some(id) = told["result"]["terminalId"].as_str() {
+                id.clone_into(&mut self.terminal);
+            }
+            if !quiet {
+                self.chunk(&format!("answer {answer}"));
+            }
         }
     }
 
@@ -309,6 +347,23 @@ impl Turn {
             self.agent.wire.line(&format!(r#"{{"jsonrpc":"2.0","id":{id},{body}}}"#));
         }
         self.answered |= answer.id.is_none();
+    }
+
+    /// Runs steps while two paths are swapped.
+    fn swapping(&mut self, Swapping { one, other, steps }: &Swapping) -> bool {
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    renameat2(AT_FDCWD, one, AT_FDCWD, other, RenameFlags::RENAME_EXCHANGE).expect("a swap");
+                    // On few processors it would starve those it races with.
+                    thread::sleep(SWAP_PAUSE);
+                }
+            });
+            let went_on = self.run(steps);
+            done.store(true, Ordering::Relaxed);
+            went_on
+        })
     }
 
     fn describe(&self) {

@@ -1,5 +1,7 @@
 //! `conductor agents`: tables for people, JSON for machines, restarts.
 
+use std::process::Stdio;
+
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -44,16 +46,16 @@ fn the_table_shows_what_runs() {
     let rows: Vec<Vec<&str>> = done.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(
         rows[0],
-        "NAME STATE PROCESSES SESSIONS RESTARTS VERSION LAST EXIT".split(' ').collect::<Vec<_>>()
+        "NAME STATE PROCESSES SESSIONS WAITING RESTARTS VERSION LAST EXIT".split(' ').collect::<Vec<_>>()
     );
     let demo = rows.iter().position(|row| row[0] == "demo*").unwrap();
     assert_eq!(rows[demo][1..3], ["ready", "1"]);
     assert!(done.stdout.contains("1 leased"), "{}", done.stdout);
-    assert_eq!(rows[demo + 1], ["PID", "STATE", "AGE", "SESSIONS", "CWD"]);
+    assert_eq!(rows[demo + 1], ["PID", "STATE", "AGE", "SESSIONS", "SANDBOX", "CWD"]);
     let project = service.project().canonicalize().unwrap();
     let leased = rows.iter().find(|row| row.get(1) == Some(&"leased")).unwrap();
     assert!(leased[0].parse::<u32>().unwrap() > 1);
-    assert_eq!(leased[3..], ["1", project.to_str().unwrap()]);
+    assert_eq!(leased[3..], ["1", "off", project.to_str().unwrap()]);
     assert_eq!(service.run(&["agents", "ls"]).code, Some(0));
     signal(&prompt, Signal::SIGINT);
     prompt.wait().unwrap();
@@ -81,8 +83,12 @@ fn json_has_the_fields_of_the_proto() {
             "restarts",
             "last_exit",
             "max",
+            "max_per_user",
+            "waiting",
             "labels",
-            "version"
+            "version",
+            "secrets",
+            "secrets_problem"
         ]
     );
     assert_eq!((&demo["state"], &demo["is_default"]), (&"ready".into(), &true.into()));
@@ -169,4 +175,36 @@ fn flags_stand_before_and_after_sub_commands() {
     let done = service.command(&["agents"]).env("CONDUCTOR_ENDPOINT", wrong).output().unwrap();
     assert_eq!(done.status.code(), Some(1));
     assert_eq!(service.run(&["agents", "--watch", "restart", "demo"]).code, Some(2));
+}
+
+#[test]
+fn whoever_reads_no_more_has_seen_enough() {
+    let service = Service::start();
+    for args in [
+        &["agents"][..],
+        &["agents", "--json"],
+        &["agents", "--watch"],
+        &["models"],
+        &["models", "--json"],
+        &["usage"],
+        &["ledger", "status"],
+        &["sessions", "ls"],
+        &["whoami"],
+        &["token", "ls"],
+    ] {
+        let mut command = service.command(args);
+        let (nobody, out) = std::io::pipe().unwrap();
+        drop(nobody);
+        let child = command.stdin(Stdio::null()).stdout(out).stderr(Stdio::piped()).spawn().unwrap();
+        // Or it would keep the pipe open.
+        drop(command);
+        let done = child.wait_with_output().unwrap();
+        assert_eq!(done.status.code(), Some(0), "{args:?}: {done:?}");
+        assert_eq!(String::from_utf8_lossy(&done.stderr), "", "{args:?}");
+    }
+    // A disk that is full is another matter.
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let done = service.command(&["models"]).stdout(full).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!(done.status.code(), Some(1), "{done:?}");
+    assert!(String::from_utf8_lossy(&done.stderr).contains("cannot write to stdout"), "{done:?}");
 }

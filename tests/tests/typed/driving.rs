@@ -27,6 +27,14 @@ async fn a_session_is_created_prompted_and_closed() {
     assert_eq!(raw["sessionId"], session.as_str());
     let model = created.config_options.iter().find(|option| option.category == "model").unwrap();
     assert!(model.choices.iter().any(|choice| choice.value == "demo-large"), "{model:?}");
+    // The model that was asked for is set, and told; prompts wait for that.
+    let mut live = client.observe(&session, 1).await;
+    let large = Some(config_option::Value::Selected("demo-large".into()));
+    live.find("the model that was asked for", |kind| match kind {
+        Kind::ConfigOptions(all) => all.options.iter().find(|option| option.value == large).map(|_| ()),
+        _ => None,
+    })
+    .await;
 
     let mut events = client.prompt(&session, "tool").await;
     let told = events.rest().await.unwrap();
@@ -48,7 +56,6 @@ async fn a_session_is_created_prompted_and_closed() {
     assert!(told.iter().all(|event| event.turn == told[0].seq && !event.raw.is_empty()));
     assert!(told.is_sorted_by_key(|event| event.seq));
 
-    // The model that was asked for is set.
     let whoami = client.prompt(&session, "whoami").await.rest().await.unwrap();
     assert!(said(&whoami).contains("model: demo-large"), "{}", said(&whoami));
 

@@ -1,7 +1,10 @@
 //! Sessions are watched: history, then what happens, from any number on.
 
 use conductor::proto::{ListRequest, event::Kind};
-use conductor_tests::harness::service;
+use conductor_tests::{
+    admin::{metric, watched},
+    harness::service,
+};
 use serde_json::json;
 use tonic::Code;
 
@@ -59,7 +62,7 @@ async fn whatever_is_not_known_passes_as_it_is() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_slow_watcher_is_dropped_and_comes_back() {
-    let service = service(&json!({})).set("service.editor_timeout", "1s").start();
+    let service = watched(service(&json!({})).set("service.editor_timeout", "1s")).start();
     let mut client = Typed::new(&service).await;
     let session = client.create(&service).await;
     let mut slow = Typed::new(&service).await;
@@ -69,6 +72,7 @@ async fn a_slow_watcher_is_dropped_and_comes_back() {
     let mut events = client.prompt_do(&session, &json!([{ "update": { "n": 100, "size": 50_000 } }])).await;
     assert_eq!(events.end().await, "end_turn", "the agent is not held up");
     service.wait_log("a reader of events was dropped");
+    assert_eq!(metric(&service, "conductor_readers_dropped_total"), 1.0);
     let lost = watcher.rest().await.unwrap_err();
     assert_eq!(lost.code(), Code::Unavailable);
     let next = watcher.seen.last().unwrap().seq + 1;

@@ -3,6 +3,7 @@
 use std::{
     fs,
     os::unix::fs::symlink,
+    path::Path,
     sync::atomic::{AtomicBool, Ordering},
     thread,
 };
@@ -158,4 +159,85 @@ fn a_thousand_races_for_a_link_are_lost() {
     let mut outside: Vec<_> = fs::read_dir(&evil).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     outside.sort();
     assert_eq!(outside, ["file", "sub"], "nothing outside was written");
+}
+
+/// The agent's other hand swaps what lies at a path, all the time.
+fn swapping<T>(one: &Path, other: &Path, meanwhile: impl FnOnce() -> T) -> T {
+    /// Also a failure ends the swapping, which is waited for.
+    struct Done<'a>(&'a AtomicBool);
+    impl Drop for Done<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                renameat2(AT_FDCWD, one, AT_FDCWD, other, RenameFlags::RENAME_EXCHANGE).unwrap();
+            }
+        });
+        let _done = Done(&done);
+        meanwhile()
+    })
+}
+
+/// Many tries to have a protected file opened under the name of another, inside the session's directory.
+fn races_within(effect: &str, rounds: usize) {
+    let rule = |id: &str, effect: &str, what: &str| {
+        format!("[[rule]]\nid = '{id}'\neffect = '{effect}'\nreason = 'said so'\n{what}\n")
+    };
+    let rules = [
+        rule("read", effect, "read = { inside = true, protected = false }"),
+        rule("write", effect, "write = { inside = true, protected = false }"),
+        rule("never-read", "deny", "read = { path = ['.env', '.git/**'] }"),
+        rule("never-write", "deny", "write = { protected = true }"),
+    ];
+    let service = service(&json!({})).rules(&rules.concat()).start();
+    let mut editor = service.editor();
+    editor.set_deadline(std::time::Duration::from_secs(120));
+    let app = service.work().join("app");
+    let hooks = app.join(".git/hooks");
+    for directory in [&hooks, &app.join("swap"), &app.join("keys")] {
+        fs::create_dir_all(directory).unwrap();
+    }
+    fs::write(app.join(".env"), "SECRET").unwrap();
+    fs::write(app.join("notes"), "mine").unwrap();
+    fs::write(app.join("swap/file"), "mine").unwrap();
+    fs::write(hooks.join("file"), "SECRET").unwrap();
+    // Neither leads out of the session's directory.
+    symlink(".env", app.join("seton")).unwrap();
+    symlink(".git/hooks", app.join("paws")).unwrap();
+    let session = editor.new_session(&app);
+    let read = |path: &str| request("fs/read_text_file", &json!({ "path": app.join(path) }));
+    let write =
+        |path: &str| request("fs/write_text_file", &json!({ "path": app.join(path), "content": "EVIL" }));
+
+    let steps = json!([{ "repeat": [rounds, [read("notes")]] }]);
+    let chunks = swapping(&app.join("notes"), &app.join("seton"), || editor.turn_do(&session, &steps));
+    let mut answers: Vec<Value> = chunks.iter().map(|chunk| told(chunk)).collect();
+    let steps = json!([{ "repeat": [rounds, [read("swap/file"), write("swap/new"), write("swap/a/b")]] }]);
+    let chunks = swapping(&app.join("swap"), &app.join("paws"), || editor.turn_do(&session, &steps));
+    answers.extend(chunks.iter().map(|chunk| told(chunk)));
+    assert_eq!(answers.len(), 4 * rounds);
+
+    let leaked = answers.iter().filter(|answer| answer.to_string().contains("SECRET")).count();
+    assert_eq!(leaked, 0, "nothing protected was read");
+    let inside: Vec<_> = fs::read_dir(&hooks).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(inside, ["file"], "nothing protected was written");
+    let well = answers.iter().filter(|answer| answer.get("result").is_some()).count();
+    assert!(well > 10 && well < 4 * rounds, "there was a race: {well} well");
+    let changed = answers.iter().filter(|answer| answer.to_string().contains("since it was judged"));
+    assert!(changed.count() > 0, "some were judged before the link was there");
+}
+
+#[test]
+fn what_was_judged_is_what_is_opened() {
+    races_within("allow", 500);
+}
+
+/// What a person has allowed is what they were asked about.
+#[test]
+fn what_was_asked_about_is_what_is_opened() {
+    races_within("ask", 250);
 }

@@ -4,24 +4,24 @@
 use std::{path::Path, path::PathBuf, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
-use tokio::{
-    sync::Semaphore,
-    task::JoinSet,
-    time::{Instant, timeout},
-};
+use tokio::{sync::Semaphore, task::JoinSet, time::Instant};
 
 use super::report::{Check, Verdict};
 use crate::{
-    acp::{self, AgentHello, WorkspaceCapabilities},
+    acp::AgentHello,
     agent::{
-        Cause, Process, Spec,
-        process::{Launch, path_variable},
+        Cause, Process,
+        home::Belongings,
+        process::path_variable,
+        trial::{self, Refused, Trial},
     },
     cli::DoctorArgs,
     commands::usage::took,
-    config::{Agent, Config},
-    frame::{Kind, escape},
-    pending::WireId,
+    config::{Agent, Config, Secrets},
+    contain::{Premises, cells::Cells},
+    frame::escape,
+    identity::{Caller, Person},
+    options::{Category, Chooser},
     tasks::Tasks,
 };
 
@@ -31,22 +31,20 @@ const SHOWN: usize = 100;
 /// How many models or modes are shown.
 const MOST_CHOICES: usize = 20;
 
-/// ACP's code for an agent that nobody is logged in to.
-const AUTH_REQUIRED: i64 = -32000;
-
 /// What each agent is started with.
 #[derive(Debug, Clone)]
-struct Trial {
-    homes: PathBuf,
+struct Terms {
+    premises: Premises,
     cwd: PathBuf,
     stall_timeout: Duration,
     with_session: bool,
 }
 
 /// Looks at every agent, or at those that are named.
-pub(super) async fn check(config: &Config, homes: &Path, args: &DoctorArgs) -> Vec<Check> {
-    let trial = Trial {
-        homes: homes.to_path_buf(),
+pub(super) async fn check(config: &Config, state: &Path, args: &DoctorArgs) -> Vec<Check> {
+    let terms = Terms {
+        // A service on this host has the groups, and the name that they are known by.
+        premises: Premises::new(state, Cells::none()),
         cwd: std::env::current_dir().unwrap_or_else(|_| "/".into()),
         stall_timeout: config.service.stall_timeout,
         with_session: args.sessions,
@@ -57,10 +55,11 @@ pub(super) async fn check(config: &Config, homes: &Path, args: &DoctorArgs) -> V
     let chosen = config.agents.iter().filter(|(name, _)| args.agent.is_empty() || args.agent.contains(name));
     for (position, (name, agent)) in chosen.enumerate() {
         let needed = args.agent.contains(name) || *name == config.default;
-        let (name, agent, trial, places) = (name.clone(), agent.clone(), trial.clone(), places.clone());
+        let (name, agent, terms, places) = (name.clone(), agent.clone(), terms.clone(), places.clone());
+        let config = config.clone();
         running.spawn(async move {
             let _place = places.acquire().await;
-            (position, examine(&name, &agent, &trial, needed).await)
+            (position, examine(&config, &name, &agent, &terms, needed).await)
         });
     }
     let mut found = Vec::new();
@@ -78,7 +77,7 @@ pub(super) async fn check(config: &Config, homes: &Path, args: &DoctorArgs) -> V
     checks
 }
 
-async fn examine(name: &str, agent: &Agent, trial: &Trial, needed: bool) -> Check {
+async fn examine(config: &Config, name: &str, agent: &Agent, terms: &Terms, needed: bool) -> Check {
     let check = |verdict, detail: String| Check::new("agents", name, verdict, detail);
     let missing = if needed { Verdict::Broken } else { Verdict::Info };
     if !agent.enabled {
@@ -92,21 +91,24 @@ async fn examine(name: &str, agent: &Agent, trial: &Trial, needed: bool) -> Chec
         Ok(program) => program,
         Err(unavailable) => return check(missing, unavailable.why).remedy(unavailable.remedy),
     };
-    let cwd = agent.cwd.clone().unwrap_or_else(|| trial.cwd.clone());
-    let launch = match Launch::prepare(name, agent, program, cwd, &trial.homes) {
-        Ok(launch) => launch,
+    // Tried for whoever asks, with what they have of their own.
+    let caller = Caller::local();
+    let person = Person::owner(&caller.user, &caller);
+    let own = match Belongings::if_personal(config, &person, agent).await {
+        Ok(own) => own,
+        Err(why) => {
+            let detail = format!("its secrets are not to be had: {why}");
+            return check(missing, detail).remedy("see [secrets] in agents.toml");
+        }
+    };
+    let (cwd, stall) = (&terms.cwd, terms.stall_timeout);
+    let spec = trial::spec(&terms.premises, agent, program, cwd, own.as_ref(), stall, None);
+    let spec = match spec {
+        Ok(spec) => spec,
         Err(error) => {
             return check(Verdict::Broken, format!("cannot be made ready: {error}"))
                 .remedy(format!("see agents.{name}.home and agents.{name}.files"));
         }
-    };
-    let spec = Spec {
-        agent: name.into(),
-        launch,
-        capabilities: WorkspaceCapabilities { fs_read: true, fs_write: true, terminal: true },
-        start_timeout: agent.start_timeout,
-        stall_timeout: trial.stall_timeout,
-        journal: None,
     };
     let begun = Instant::now();
     let process = match Process::start(spec, &Tasks::default()).await {
@@ -116,61 +118,28 @@ async fn examine(name: &str, agent: &Agent, trial: &Trial, needed: bool) -> Chec
             if !exit.stderr.is_empty() {
                 detail.push_str(&format!("\nlast on its stderr:\n{}", exit.stderr));
             }
-            let command = std::iter::once(&agent.command).chain(&agent.args);
-            let command: Vec<&str> = command.map(String::as_str).collect();
-            return check(Verdict::Broken, detail).remedy(format!(
-                "run `{}` by hand, mend agents.{name}, or set its enabled = false",
-                command.join(" ")
-            ));
+            return check(Verdict::Broken, detail).remedy(trial::start_remedy(agent));
         }
     };
     let ready = begun.elapsed();
-    let session = match trial.with_session {
-        true => Some(open(&process, &trial.cwd, agent.start_timeout).await),
+    let session = match terms.with_session {
+        true => Some(Trial::open(&process, &terms.cwd, agent.start_timeout).await.map(|trial| trial.told)),
         false => None,
     };
     process.stop(Cause::Asked("the doctor has seen it"));
     process.exited().await;
-    describe(name, agent, &process.hello, ready, session)
-}
-
-/// Opens a session; gives the answer, or the error's code and words.
-async fn open(process: &Process, cwd: &Path, patience: Duration) -> Result<Value, (i64, String)> {
-    let ended = || (0, "it ended".to_string());
-    let ask = async {
-        let mut attachment = process.attach(None).await.ok_or_else(ended)?;
-        let id = WireId { slot: attachment.slot, number: 1 }.to_string();
-        let params = json!({ "cwd": cwd, "mcpServers": [] });
-        let frame = acp::call(Some(id.clone()), "session/new", &params);
-        process.input().reserve(frame.len()).await.map_err(|_| ended())?.send(frame);
-        loop {
-            let run = attachment.output.recv().await.ok_or_else(ended)?;
-            for frame in (0..run.len()).map(|index| run.frame(index)) {
-                let peek = frame.peek();
-                let outcome = || frame.decode::<Value>(peek.outcome).unwrap_or_default();
-                match peek.kind {
-                    Kind::Result if frame.get(peek.id) == id.as_bytes() => return Ok(outcome()),
-                    Kind::Error if frame.get(peek.id) == id.as_bytes() => {
-                        let error = outcome();
-                        let text = error["message"].as_str().unwrap_or_default().to_string();
-                        return Err((error["code"].as_i64().unwrap_or_default(), text));
-                    }
-                    _ => {}
-                }
-            }
-        }
-    };
-    let late = || Err((0, format!("it did not answer within {patience:?}")));
-    timeout(patience, ask).await.unwrap_or_else(|_| late())
+    describe(name, agent, &process, own.as_ref(), ready, session)
 }
 
 fn describe(
     name: &str,
     agent: &Agent,
-    hello: &AgentHello,
+    process: &Process,
+    own: Option<&Belongings>,
     ready: Duration,
-    session: Option<Result<Value, (i64, String)>>,
+    session: Option<Result<Value, Refused>>,
 ) -> Check {
+    let hello = &process.hello;
     let info = &hello.result["agentInfo"];
     let word = |value: &Value| escape(value.as_str().unwrap_or_default().as_bytes(), SHOWN);
     let title = [&info["title"], &info["name"]].map(word).into_iter().find(|title| !title.is_empty());
@@ -179,23 +148,36 @@ fn describe(
     let shown = if version.is_empty() { "without a version".to_string() } else { version };
     let mut detail = format!("{title} {shown}, ready in {}", took(ready));
     detail.push_str(&format!("\n{}", capabilities(hello)));
+    detail.push_str(&format!("\nsandbox ({}): {}", process.sandbox.mode, process.sandbox.summary()));
+    for missing in &process.sandbox.missing {
+        detail.push_str(&format!("\n  no {}: {}", missing.layer.name(), missing.why));
+    }
     let methods = hello.result["authMethods"].as_array().map(Vec::as_slice).unwrap_or_default();
     let methods: Vec<String> = methods.iter().map(|method| word(&method["id"])).collect();
     if !methods.is_empty() {
         detail.push_str(&format!("\nways to log in: {}", methods.join(", ")));
+    }
+    let secrets = own.filter(|_| agent.secrets != Secrets::Off).map(Belongings::secret_names);
+    if let Some(names) = &secrets {
+        let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        detail.push_str(&format!("\nyour secrets: {names}"));
     }
     let mut data = json!({
         "version": info["version"],
         "ready_ms": u64::try_from(ready.as_millis()).unwrap_or(u64::MAX),
         "capabilities": hello.result["agentCapabilities"],
         "auth_methods": hello.result["authMethods"],
+        "secrets": secrets,
+        "sandbox": *process.sandbox,
     });
     let check = |verdict, detail: String, data| Check::new("agents", name, verdict, detail).data(data);
     match session {
         None => check(Verdict::Fine, detail, data),
         Some(Ok(opened)) => {
-            for category in ["model", "mode"] {
-                let choices = choices(&opened, category);
+            for category in [Category::Model, Category::Mode] {
+                let choices = Chooser::read(&opened, category).map(|found| found.choices).unwrap_or_default();
+                let choices: Vec<String> = choices.into_iter().map(|choice| choice.value).collect();
+                let category = category.name();
                 if !choices.is_empty() {
                     detail.push_str(&format!("\n{category}s: {}", list(&choices)));
                 }
@@ -203,14 +185,10 @@ fn describe(
             }
             check(Verdict::Fine, detail, data)
         }
-        Some(Err((code, why))) => {
-            let why = escape(why.as_bytes(), 10 * SHOWN);
+        Some(Err(refused)) => {
+            let why = escape(refused.message.as_bytes(), 10 * SHOWN);
             detail.push_str(&format!("\nno session can be opened: {why}"));
-            check(Verdict::Broken, detail, data).remedy(if code == AUTH_REQUIRED {
-                format!("log in with the agent's own program on this host, or name its key in agents.{name}.env_from")
-            } else {
-                format!("see what the agent says; set agents.{name}.enabled = false if it is not wanted")
-            })
+            check(Verdict::Broken, detail, data).remedy(refused.remedy(name))
         }
     }
 }
@@ -238,21 +216,6 @@ fn capabilities(hello: &AgentHello) -> String {
     let parts = parts.iter().filter(|(_, names)| !names.is_empty());
     let parts: Vec<String> = parts.map(|(what, names)| format!("{what}: {}", names.join(", "))).collect();
     if parts.is_empty() { "only what every agent can do".into() } else { parts.join("; ") }
-}
-
-/// The values of a config option, or of the older lists.
-fn choices(opened: &Value, category: &str) -> Vec<String> {
-    // No value is empty, so this names all of them.
-    let mut found = acp::find_option(opened, category, "").err().unwrap_or_default();
-    if found.is_empty() {
-        let (list, id) = match category {
-            "model" => (&opened["models"]["availableModels"], "modelId"),
-            _ => (&opened["modes"]["availableModes"], "id"),
-        };
-        let entries = list.as_array().map(Vec::as_slice).unwrap_or_default();
-        found = entries.iter().filter_map(|entry| entry[id].as_str().map(str::to_string)).collect();
-    }
-    found
 }
 
 fn list(choices: &[String]) -> String {

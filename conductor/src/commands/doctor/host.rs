@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::report::{Check, Verdict};
 use crate::{
     cli::{ChoiceArgs, EndpointArgs, Global},
-    client::{Carry, Client, Unreachable},
+    client::{Carry, Client, Unreachable, finding::is_chosen},
     config::{Config, Loaded},
     policy::Policy,
     state::{StateDir, StateError},
@@ -109,7 +109,9 @@ pub(super) fn state(global: &Global) -> (Option<StateDir>, Vec<Check>) {
         Ok(found) => check(Verdict::Fine, format!("{path} (mode {:04o})", found.mode() & 0o7777)),
     };
     let token = match state.read_token() {
-        Ok(_) => Check::new("state", "token", Verdict::Fine, "there, and readable by you alone"),
+        Ok(_) | Err(StateError::NotHeld { .. }) => {
+            Check::new("state", "token", Verdict::Fine, "there, and readable by you alone")
+        }
         Err(StateError::NotRunning { .. }) => {
             Check::new("state", "token", Verdict::Info, "none yet; `conductor serve` makes one")
         }
@@ -128,7 +130,7 @@ fn broken(name: &str, error: &StateError) -> Check {
 /// Whether a service runs, and can be used.
 pub(super) async fn service(global: &Global, endpoint: &EndpointArgs, state: &StateDir) -> Check {
     let check = |verdict, detail: String| Check::new("service", "running", verdict, detail);
-    let named = endpoint.endpoint.is_some();
+    let named = is_chosen(global, endpoint);
     let holder = holder(state);
     if !named && let Err(StateError::NotRunning { .. }) = state.read_endpoint() {
         return match holder {
@@ -180,15 +182,15 @@ async fn greet(global: &Global, endpoint: &EndpointArgs) -> Result<(String, Stri
     Ok((client.endpoint.clone(), tunnel.welcome.server_version))
 }
 
-/// Who holds the state directory's lock. It is looked up, not tried: even the
-/// shortest lock of ours could keep a service from starting.
-fn holder(state: &StateDir) -> Option<u32> {
+/// Who holds the state directory's lock. It is looked up, not tried, since that tells
+/// who it is; a client that tries it shares it.
+pub(super) fn holder(state: &StateDir) -> Option<u32> {
     let file = fs::metadata(state.path().join("lock")).ok()?;
     let locks = fs::read_to_string("/proc/locks").ok()?;
     // `1: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF`
     locks.lines().find_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let &[_, "FLOCK", _, _, pid, place, ..] = words.as_slice() else { return None };
+        let &[_, "FLOCK", _, "WRITE", pid, place, ..] = words.as_slice() else { return None };
         let inode = place.rsplit(':').next()?.parse::<u64>().ok()?;
         (inode == file.ino()).then(|| pid.parse().ok())?
     })

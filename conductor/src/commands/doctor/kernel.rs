@@ -14,7 +14,7 @@ pub(super) fn check() -> Vec<Check> {
         Check::new("kernel", "linux", Verdict::Fine, if release.is_empty() { "unknown" } else { &release }),
         openat2(),
         since(version, (5, 3), "pidfd", "processes are named without mistaking one for another"),
-        landlock(version),
+        landlock(),
         seccomp(),
         cgroup(),
         namespaces(),
@@ -58,26 +58,16 @@ fn openat2() -> Check {
     }
 }
 
-/// The version of the kernel decides how much Landlock there can be; the list
-/// of security modules, whether it is switched on.
-fn landlock(version: (u32, u32)) -> Check {
-    const SINCE: [((u32, u32), u32); 7] =
-        [((6, 15), 7), ((6, 12), 6), ((6, 10), 5), ((6, 7), 4), ((6, 2), 3), ((5, 19), 2), ((5, 13), 1)];
-    let Some((_, abi)) = SINCE.iter().find(|(first, _)| version >= *first) else {
-        return info("landlock", false, "no: comes with Linux 5.13");
-    };
-    let modules = read("/sys/kernel/security/lsm");
-    if modules.is_empty() {
-        return info(
-            "landlock",
-            false,
-            format!("ABI {abi} by version; whether it is switched on cannot be seen"),
-        );
-    }
-    match modules.split(',').any(|module| module == "landlock") {
-        true => info("landlock", true, format!("yes: ABI {abi} by version")),
-        false => info("landlock", false, format!("no: not among the security modules ({modules})"))
-            .remedy("boot with `lsm=landlock,…`, or with a kernel that has it switched on"),
+/// The kernel itself says which version of Landlock is switched on.
+#[cfg(target_os = "linux")]
+fn landlock() -> Check {
+    match crate::guard::landlock_version() {
+        Some(version @ 6..) => info("landlock", true, format!("yes: version {version}, with ports and signals")),
+        Some(version @ 4..) => info("landlock", true, format!("yes: version {version}, with ports; signals come with Linux 6.12")),
+        Some(version @ 3..) => info("landlock", true, format!("yes: version {version}; ports come with Linux 6.7, signals with 6.12")),
+        Some(version) => info("landlock", false, format!("version {version} cannot keep files from being cut; that comes with Linux 6.2")),
+        None => info("landlock", false, "no: it comes with Linux 5.13, and has to be switched on")
+            .remedy("boot with `lsm=landlock,…`, or with a kernel that has it; else agents reach every file of this user"),
     }
 }
 
@@ -91,20 +81,16 @@ fn seccomp() -> Check {
 }
 
 fn cgroup() -> Check {
-    if read("/sys/fs/cgroup/cgroup.controllers").is_empty() {
-        return info("cgroup", false, "version 2 is not mounted at /sys/fs/cgroup");
+    let offered = crate::contain::cells::offered();
+    if offered.is_empty() {
+        return info(
+            "cgroup",
+            false,
+            "no group can be made here: limits are measured, and processes found one by one",
+        )
+        .remedy("run the service as a systemd unit with Delegate=yes, if the kernel is to hold the limits");
     }
-    let groups = read("/proc/self/cgroup");
-    let own = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
-    let directory = std::path::Path::new("/sys/fs/cgroup").join(own);
-    use nix::unistd::{AccessFlags, access};
-    let writable = |path: &std::path::Path| access(path, AccessFlags::W_OK).is_ok();
-    if writable(&directory) && writable(&directory.join("cgroup.procs")) {
-        info("cgroup", true, "version 2, and this one is delegated: limits per agent are possible")
-    } else {
-        info("cgroup", false, "version 2, but not delegated to this user")
-            .remedy("run the service as a systemd unit with Delegate=yes, if agents are to have limits")
-    }
+    info("cgroup", true, format!("groups can be made here: {}", offered.join(", ")))
 }
 
 fn namespaces() -> Check {

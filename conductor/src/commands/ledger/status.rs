@@ -5,12 +5,12 @@ use std::{io::stdout, time::Duration};
 
 use serde_json::json;
 
-use super::{exists, print, unreadable};
+use super::{exists, unreadable};
 use crate::{
     clock,
     commands::{
         table::{Table, size},
-        terminal::Style,
+        terminal::{Style, print},
     },
     frame::escape,
     ledger::{Settings, overview},

@@ -177,6 +177,7 @@ pub(super) fn facts(session: &Session) -> Vec<(&'static str, String)> {
     add("mode", &session.mode);
     add("directory", &session.cwd);
     add("repository", &session.repository);
+    add("sandbox", &session.sandbox);
     add("opened", &session.opened_us.map(clock::rfc3339_us));
     if session.is_open {
         facts.push(("state", "open".to_owned()));

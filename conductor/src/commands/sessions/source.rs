@@ -6,7 +6,7 @@ use uuid::Uuid;
 use super::dossier::Dossier;
 use crate::{
     cli::{Global, HistoryArgs},
-    client::Client,
+    client::{Client, finding::is_chosen},
     commands::ledger::{exists, settings, unreadable},
     config::GivenUrl,
     ledger::{
@@ -40,8 +40,8 @@ impl Source {
         }
         let unreachable = match Client::connect(global, &args.endpoint).await {
             Ok(client) => return Ok(Self::Service(client)),
-            // Whoever names a service wants that one.
-            Err(error) if args.endpoint.endpoint.is_some() => return Err(error.message),
+            // Whoever names a service, or has logged in to one, wants that one.
+            Err(error) if is_chosen(global, &args.endpoint) => return Err(error.message),
             Err(error) => error.message,
         };
         let given = std::env::var("CONDUCTOR_DATABASE_URL").ok().map(GivenUrl::from);

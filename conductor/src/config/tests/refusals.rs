@@ -124,7 +124,7 @@ fn bad_durations_and_addresses_are_refused() {
     refuses(
         "[service]\nlisten = \"0.0.0.0:7420\"\n",
         "2:10",
-        "TLS and authentication for remote listening come later",
+        "can be reached from other hosts, and there is no TLS",
         "SSH tunnel",
     );
     Fixture::new().text("[service]\nlisten = \"[::1]:0\"\ndrain_timeout = \"0s\"\n").unwrap();
@@ -285,4 +285,82 @@ fn files_that_cannot_be_trusted_or_read_are_refused() {
     // A name too long for the file system fails for everybody, root included.
     let refused = refusal(&fixture.root.path().join("x".repeat(300)));
     assert!(refused.contains("cannot be read: "), "{refused}");
+}
+
+#[test]
+fn routes_that_lead_nowhere_are_refused() {
+    refuses("[[route]]\nmodel = \"x\"\n", "1:", "to", "");
+    refuses("[[route]]\nto = \"claud\"\n", "2:", "no agent `claud`", "did you mean \"claude\"?");
+    refuses("[[route]]\nto = []\n", "2:", "leads nowhere", "name an agent");
+    refuses("[[route]]\nto = \"demo\"\nfallback = [\"x\"]\n", "3:", "no agent `x`", "the agents are");
+    refuses("[[route]]\nto = \"label:a=b\"\n", "2:", "no agent has the label `a=b`", "label:KEY=VALUE");
+    refuses("[[route]]\nto = \"demo\"\nmodel = \"a[\"\n", "3:", "`a[` is no pattern", "anything");
+    refuses("[[route]]\nto = \"demo\"\ncwd = \"src\"\n", "3:", "`src` is not a path", "from `/`");
+    refuses("[[route]]\nto = \"demo\"\npick = \"any\"\n", "3:", "any", "least-busy");
+    refuses("[[route]]\nto = 7\n", "2:", "", "");
+    refuses(
+        "[[route]]\nto = \"demo\"\nname = \"a\"\n[[route]]\nto = \"demo\"\nname = \"a\"\n",
+        "6:",
+        "name",
+        "own",
+    );
+    refuses("[agents.demo]\nquota_errors = [\"(\"]\n", "2:", "no regular expression", "correct it");
+}
+
+#[test]
+fn what_is_each_users_own_must_come_from_somewhere() {
+    let agent = "[agents.x]\ncommand = \"a\"\n";
+    refuses(format!("{agent}secrets = \"optional\"\n"), "3:11", "nowhere to get them from", "in [secrets]");
+    refuses(format!("{agent}secrets = \"yes\"\n"), "3:11", "`yes`", "\"optional\" and \"required\"");
+    refuses("[secrets]\ndir = \"secrets\"\n", "2:7", "relative path", "");
+    refuses("[secrets]\ncommand = [\"vault\"]\n", "2:12", "relative path", "");
+    let beneath = "roots = [\"/srv\"]\n[secrets]\ndir = \"/srv/x/secrets\"\n";
+    refuses(beneath, "3:7", "agents may read what is beneath `/srv`", "outside of all `roots`");
+    refuses("[secrets]\ntimeout = \"0s\"\n", "2:11", "must not be zero", "");
+    refuses(
+        "[secrets]\ndir = \"/s\"\ncommand = [\"/bin/p\"]\n",
+        "3:11",
+        "a directory or from a command",
+        "remove one",
+    );
+    refuses(
+        format!("{agent}home = \"user\"\nwarm_keys = [\"/srv\"]\n"),
+        "4:13",
+        "who have not come yet",
+        "`warm_keys`",
+    );
+    refuses("[git]\nname = \"{user}\"\nemail = \"<x>\"\n", "3:9", "cannot be who commits", "{user}");
+    refuses("[git]\nname = \"{user}\"\n", "1:2", "email", "");
+    refuses("[users.\" ann\"]\n", "1:8", "no blanks around it", "as the user's token has it");
+    refuses("[users.ann]\nteam = \"web\"\n", "2:1", "`team`", "keys here: git");
+}
+
+#[test]
+fn f06_secrets_that_everyone_may_read_are_refused() {
+    let secrets = [
+        ("[ledger]\nurl = \"postgres://me:hunter2@db/ledger\"\n", "2:7"),
+        ("[ledger]\nurl = \"postgres://me@db/ledger?password=hunter2\"\n", "2:7"),
+        ("[ledger]\nowner_url = \"postgres://me:hunter2@db/ledger\"\n", "2:13"),
+        ("[agents.claude]\nenv = { ANTHROPIC_API_KEY = \"hunter2\" }\n", "2:29"),
+        ("[mcp.x]\ncommand = \"x\"\nenv = { my_token = \"hunter2\" }\n", "3:20"),
+        ("[mcp.x]\nurl = \"https://x.example\"\nheaders = { Authorization = \"Bearer hunter2\" }\n", "3:29"),
+    ];
+    for (text, place) in secrets {
+        let fixture = Fixture::new();
+        let file = fixture.write("test.toml", text);
+        let load = |mode: u32| {
+            fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+            fixture.load(Some(&file)).map(|_| ()).map_err(|refused| refused.to_string())
+        };
+        let refused = load(0o644).unwrap_err();
+        assert!(refused.contains(&format!("test.toml:{place}: this is a secret")), "{refused}");
+        assert!(refused.contains("chmod o-r") && !refused.contains("hunter2"), "{refused}");
+        assert_eq!(load(0o640), Ok(()), "{text}");
+    }
+    // The environment is its user's alone, and a name is no secret.
+    let fixture = Fixture::new().var("CONDUCTOR_LEDGER__URL", "postgres://me:hunter2@db/ledger");
+    let text = "[ledger]\nurl = \"postgres://me@db/ledger\"\n[agents.claude]\nenv_from = [\"MY_KEY\"]\n";
+    let file = fixture.write("test.toml", text);
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    fixture.load(Some(&file)).unwrap();
 }

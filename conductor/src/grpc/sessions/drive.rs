@@ -11,13 +11,14 @@ use uuid::Uuid;
 use super::{
     super::{
         events::Events,
-        history::{Messages, nothing, unavailable},
+        history::{Messages, unavailable},
+        rights::nothing,
     },
     feed::{self, Out, Sight, Stop},
     inner,
 };
 use crate::{
-    connection::{Greeting, Hub},
+    connection::{Greeting, Hub, guest},
     frame::{self, Frame, Method},
     identity::Caller,
     proto::{Event, PromptQueued, TurnEnded, event::Kind},
@@ -55,7 +56,7 @@ impl Drive {
                 }
                 continue;
             };
-            if let Some(seated) = handle.sit(self.caller.clone(), SeatRole::Driver).await {
+            if let Some(seated) = handle.sit(guest(&self.hub, &self.caller, SeatRole::Driver)).await {
                 // It may have taken a while.
                 let access = self.hub.router.access(self.id, &self.caller);
                 return access
@@ -133,7 +134,7 @@ impl Drive {
         for prompt in waiting.iter().filter(|prompt| prompt.user == self.caller.user) {
             handle.unqueue(prompt.entry).await;
         }
-        let Some((seat, _seated)) = handle.sit(self.caller.clone(), SeatRole::Driver).await else {
+        let Some((seat, _seated)) = handle.sit(guest(&self.hub, &self.caller, SeatRole::Driver)).await else {
             return Ok(());
         };
         seat.tell(inner::notification("session/cancel", &json!({ "sessionId": self.id.to_string() }))?);
@@ -189,7 +190,8 @@ impl Turn {
         };
         let owner = self.drive.hub.router.row(self.drive.id).map(|row| row.owner).unwrap_or_default();
         let Drive { hub, caller, id } = self.drive.clone();
-        let mut telling = feed::Telling::behind(&Sight { hub, caller, id }, at_seq, Events::of(owner));
+        let mut telling =
+            feed::Telling::behind(&Sight { hub, caller, sees_all: false, id }, at_seq, Events::of(owner));
         let mut turn = None;
         while let Some((frame, events)) = telling.next(out).await? {
             // Nobody hears of anything else here, and it must not pile up.

@@ -11,12 +11,14 @@ use uuid::Uuid;
 
 use super::super::{
     events::Events,
-    history::{Messages, nothing, unavailable},
+    history::{Messages, unavailable},
+    rights::nothing,
 };
 use crate::{
     connection::Hub,
     identity::Caller,
     ledger::history::{Frame, Reading},
+    metrics::Metrics,
     proto::Event,
     queue::{self, NotSent},
     router::Access,
@@ -47,6 +49,7 @@ pub(super) struct Out {
     patience: Duration,
     /// The number to carry on with.
     next: u64,
+    metrics: Metrics,
 }
 
 impl Out {
@@ -63,6 +66,7 @@ impl Out {
                 Ok(Err(queue::Closed)) => return Err(Stop::Gone),
                 Err(_) => {
                     let (patience, next) = (self.patience, self.next);
+                    self.metrics.readers_dropped.one();
                     tracing::info!(next, "a reader of events was dropped; it left them unread");
                     let text = format!(
                         "the events were not read for {patience:?}; carry on with Observe and from_seq = {next}"
@@ -103,7 +107,7 @@ where
     let (sender, receiver) = queue::queue(EVENTS, BYTES);
     let (end, ended) = oneshot::channel();
     let patience = hub.config.borrow().service.editor_timeout;
-    let told = task(Out { events: sender, patience, next });
+    let told = task(Out { events: sender, patience, next, metrics: hub.metrics.clone() });
     hub.tasks.start("events", async move {
         if let Err(Stop::Status(status)) = told.await {
             end.send(status).ok();
@@ -123,6 +127,8 @@ where
 pub(super) struct Sight {
     pub(super) hub: Hub,
     pub(super) caller: Caller,
+    /// Whosever it is.
+    pub(super) sees_all: bool,
     pub(super) id: Uuid,
 }
 
@@ -154,9 +160,9 @@ impl Telling {
     }
 
     fn of(sight: &Sight, reading: Reading, events: Events, from: u64) -> Self {
-        let Sight { hub, caller, id } = sight;
-        // What administrators may see nobody takes from them.
-        let lost: Pin<Box<dyn Future<Output = ()> + Send>> = match caller.is_admin() {
+        let Sight { hub, caller, sees_all, id } = sight;
+        // What somebody sees by their role nobody takes from them.
+        let lost: Pin<Box<dyn Future<Output = ()> + Send>> = match sees_all {
             false => Box::pin(hub.router.lost(*id, caller, Access::Observer)),
             true => Box::pin(std::future::pending()),
         };

@@ -24,11 +24,8 @@ use crate::{
 const PACKETS: usize = 64;
 const BYTES: u32 = 1 << 20;
 
-/// The agent wants someone to log in.
-const AUTH_REQUIRED: i64 = -32000;
-
 /// A request of ours. Its id is like no other, whoever else has the session open.
-pub(super) fn request(method: &str, params: &Value) -> Result<Frame, Status> {
+pub(in crate::grpc) fn request(method: &str, params: &Value) -> Result<Frame, Status> {
     let id = format!("\"typed-{}\"", Uuid::now_v7().simple());
     let line = acp::call(Some(id), method, params);
     if line.len() > MAX_FRAME {
@@ -50,7 +47,7 @@ fn parsed(line: &Bytes) -> Result<Frame, Status> {
 }
 
 /// Opens a session by this request, and gives the result as JSON.
-pub(super) async fn open(
+pub(in crate::grpc) async fn open(
     hub: &Hub,
     caller: &Caller,
     greeting: Greeting,
@@ -121,7 +118,7 @@ fn refused(error: &str) -> Status {
         code::LIMIT => Status::resource_exhausted(message),
         code::AGENT_ENDED | code::NOT_RECORDED => Status::unavailable(message),
         code::CANCELLED => Status::aborted(message),
-        AUTH_REQUIRED => {
+        code::AUTH_REQUIRED => {
             let text = format!("the agent wants someone to log in first: {message}");
             Status::failed_precondition(text)
         }

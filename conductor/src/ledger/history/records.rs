@@ -15,7 +15,7 @@ macro_rules! record {
         }
     ) => {
         $(#[$about])*
-        #[derive(Debug, Clone, PartialEq, Default, Serialize)]
+        #[derive(Debug, Clone, PartialEq, Default, serde::Serialize)]
         #[allow(missing_docs, reason = "fields are named as the columns are")]
         pub struct $name {
             $($(#[$field_about])* pub $field: $type,)+
@@ -31,6 +31,8 @@ macro_rules! record {
     };
 }
 
+pub(in crate::ledger) use record;
+
 record! {
     /// A conversation.
     Session {
@@ -43,6 +45,11 @@ record! {
         title: Option<String> = "s.title",
         cwd: Option<String> = "s.cwd",
         repository: Option<String> = "s.repository",
+        sandbox: Option<String> = "(SELECT CASE WHEN p.sandbox_mode = 'off' THEN 'off' WHEN p.sandbox_missing <> '' THEN \
+             p.sandbox_mode || ': ' || p.sandbox || '; without ' || p.sandbox_missing \
+             ELSE p.sandbox_mode || ': ' || p.sandbox END \
+             FROM bindings b JOIN processes p ON p.process_id = b.process_id \
+             WHERE b.session_id = s.session_id ORDER BY b.bound_us DESC, b.seq DESC LIMIT 1)",
         opened_us: Option<i64> = "s.opened_us",
         reopened_us: Option<i64> = "s.reopened_us",
         updated_us: Option<i64> = "s.updated_us",

@@ -5,14 +5,24 @@ use uuid::Uuid;
 use super::{
     LINE, NAME, PATH, Step, TEXT,
     json::{column, cut, dig, elements, int, pick, short, text},
-    tools::join,
     waiting::Waiting,
 };
 use crate::{
     frame::{Kind, Method},
-    ledger::table::{BINDINGS, CONNECTIONS, DECISIONS, Fact, PROCESSES, Value},
+    ledger::table::{
+        BINDINGS, CONNECTIONS, DECISIONS, Fact, GRANT_USES, GRANTS, MODELS, PROCESSES, ROUTES_TAKEN, Value,
+    },
+    policy::text::join,
     record::{Origin, note},
 };
+
+/// Models, or modes, of one note that are kept; no agent has so many.
+const MOST_CHOICES: usize = 1000;
+
+/// Whether a column holds JSON exactly as it was recorded.
+fn is_kept(json: Option<&str>, kept: &Value) -> bool {
+    matches!((json, kept), (Some(json), Value::Json(kept)) if json == kept)
+}
 
 impl Step<'_> {
     /// What we noted, in the stream it is about.
@@ -31,7 +41,10 @@ impl Step<'_> {
                 self.facts.push(fact.set("close_reason", short(reason, LINE)));
             }
             note::PROCESS_STARTED => self.process_started(params),
+            note::LEFTOVERS_ENDED => self.leftovers_ended(params),
             note::PROCESS_ENDED => self.process_ended(params),
+            note::CATALOGUE => self.catalogue(params),
+            note::ROUTED => self.routed(params),
             note::SESSION_OPENED => self.opened(params),
             note::SESSION_BOUND => self.bound(params),
             note::SESSION_ENDED => self.ended(params),
@@ -40,6 +53,12 @@ impl Step<'_> {
                 self.state.next.by = short(pick(params, ["user"])[0], NAME);
             }
             note::JUDGED => self.judged(params),
+            note::ASKED => self.asked(params),
+            note::ANSWERED => self.answered_by_people(params),
+            note::GRANTED => self.granted(params),
+            note::GRANT_USED => self.grant_used(params),
+            note::GRANT_REVOKED => self.grant_revoked(params),
+            note::UNMEDIATED => self.unmediated(params),
             note::DECLINED => {
                 self.state.next = std::mem::take(&mut self.told);
                 self.state.next.is_declined = true;
@@ -88,6 +107,7 @@ impl Step<'_> {
         let [seq, method, verdict, rule, reason] =
             pick(params, ["seq", "method", "decision", "rule", "reason"]);
         let [rules, revision, actions, took] = pick(params, ["rules", "revision", "subActions", "tookUs"]);
+        let [ruled, subject, asks] = pick(params, ["ruled", "subject", "asks"]);
         let Some(seq) = seq.and_then(int) else { return };
         let (method, verdict) = (short(method, NAME), short(verdict, NAME));
         let mut fact = self.row(DECISIONS, [self.id().into(), seq.into()]);
@@ -105,17 +125,86 @@ impl Step<'_> {
         fact.put("reason", short(reason, LINE));
         fact.put("rules", column(rules));
         fact.put("policy_revision", short(revision, NAME));
-        fact.put("sub_actions", column(actions));
+        let (actions, who) = ((actions, column(actions)), (subject, column(subject)));
+        let terms = asks.map(|asks| (Some(asks), column(Some(asks))));
+        // Rows of before say nothing of it.
+        let all = || [&actions, &who].into_iter().chain(&terms);
+        let is_whole = ruled.map(|_| all().all(|(json, kept)| is_kept(*json, kept)));
+        fact.put("sub_actions", actions.1);
         fact.put("judging_us", took.and_then(int));
+        fact.put("ruled", short(ruled, NAME));
+        fact.put("subject", who.1);
+        fact.put("is_whole", is_whole);
+        fact.put("terms", terms.map_or(Value::Null, |(_, kept)| kept));
         self.facts.push(fact);
     }
 
+    /// An answer is remembered.
+    fn granted(&mut self, params: &str) {
+        let [grant, scope, name, by, teams] = pick(params, ["grant", "scope", "scopeName", "by", "teams"]);
+        let [what, parts, reason, expires, most] =
+            pick(params, ["what", "parts", "reason", "expiresUs", "mostUses"]);
+        let Some(grant) = grant.and_then(id) else { return };
+        let scope = short(scope, NAME);
+        let session = name.and_then(id).filter(|_| scope.as_deref() == Some("session"));
+        let fact = Fact::new(GRANTS, [grant.into()]).set("scope", scope).set("scope_name", short(name, PATH));
+        let fact = fact.set("session_id", session).set("author", short(by, NAME)).set("team", joined(teams));
+        let fact = fact.set("reason", short(reason, LINE)).set("what", short(what, TEXT));
+        let fact = fact.set("parts", column(parts)).set("given_us", self.at());
+        let fact = fact.set("expires_us", expires.and_then(int)).set("most_uses", most.and_then(int));
+        self.facts.push(fact.set("uses", 0i64));
+    }
+
+    fn grant_used(&mut self, params: &str) {
+        let [grant, request, number, left, actions] =
+            pick(params, ["grant", "seq", "number", "left", "subActions"]);
+        let Some(grant) = grant.and_then(id) else { return };
+        let number = number.and_then(int);
+        let mut fact = self.row(GRANT_USES, [self.id().into(), self.seq().into()]);
+        fact.put("grant_id", grant);
+        fact.put("request", request.and_then(int));
+        fact.put("number", number);
+        fact.put("uses_left", left.and_then(int));
+        fact.put("sub_actions", column(actions));
+        fact.put("at_us", self.at());
+        self.facts.push(fact);
+        let of = Fact::new(GRANTS, [grant.into()]);
+        self.facts.push(of.set("uses", number).set("last_used_us", self.at()));
+    }
+
+    fn grant_revoked(&mut self, params: &str) {
+        let [grant, by, reason] = pick(params, ["grant", "by", "reason"]);
+        let Some(grant) = grant.and_then(id) else { return };
+        let fact = Fact::new(GRANTS, [grant.into()]).set("revoked_us", self.at());
+        self.facts.push(fact.set("revoked_by", short(by, NAME)).set("end_reason", short(reason, LINE)));
+    }
+
     fn process_started(&mut self, params: &str) {
-        let [agent, command, args, cwd, pid] = pick(params, ["agent", "command", "args", "cwd", "pid"]);
+        let [agent, command, args, cwd, pid, sandbox] =
+            pick(params, ["agent", "command", "args", "cwd", "pid", "sandbox"]);
         let words = command.into_iter().chain(args.into_iter().flat_map(elements)).filter_map(text);
         let fact = self.process_row().set("agent", short(agent, NAME)).set("pid", pid.and_then(int));
         let fact = fact.set("command", cut(&join(words), TEXT)).set("cwd", short(cwd, PATH));
-        self.facts.push(fact.set("started_us", self.at()));
+        let mut fact = fact.set("started_us", self.at());
+        if let Some(sandbox) = sandbox.filter(|sandbox| sandbox.starts_with('{')) {
+            let [mode, layers, missing] = pick(sandbox, ["mode", "layers", "missing"]);
+            let layers = layers.into_iter().flat_map(elements).filter_map(text);
+            let missing = missing.into_iter().flat_map(elements).filter_map(|missing| {
+                let [layer, why] = pick(missing, ["layer", "why"]);
+                Some(format!("{}: {}", short(layer, NAME)?, short(why, LINE)?))
+            });
+            let (layers, missing): (Vec<_>, Vec<_>) = (layers.collect(), missing.collect());
+            let (layers, missing) = (layers.join(", "), missing.join("; "));
+            fact = fact.set("sandbox_mode", short(mode, NAME)).set("sandbox", cut(&layers, LINE));
+            fact = fact.set("sandbox_missing", cut(&missing, LINE));
+        }
+        self.facts.push(fact);
+    }
+
+    fn leftovers_ended(&mut self, params: &str) {
+        let [processes] = pick(params, ["processes"]);
+        let count = processes.into_iter().flat_map(elements).count();
+        self.facts.push(self.process_row().set("leftovers", i64::try_from(count).unwrap_or(i64::MAX)));
     }
 
     fn process_ended(&mut self, params: &str) {
@@ -131,9 +220,57 @@ impl Step<'_> {
         self.facts.push(fact.set("crashed", crashed).set("stderr_tail", short(stderr, TEXT)));
     }
 
+    /// What an agent offers.
+    fn catalogue(&mut self, params: &str) {
+        let [agent, version, models, modes] = pick(params, ["agent", "version", "models", "modes"]);
+        let Some(agent) = short(agent, NAME) else { return };
+        let version = short(version, NAME);
+        for (kind, list) in [("model", models), ("mode", modes)] {
+            for entry in list.into_iter().flat_map(elements).take(MOST_CHOICES) {
+                let [value, name] = pick(entry, ["value", "name"]);
+                let Some(value) = short(value, NAME) else { continue };
+                let key = [Value::from(agent.clone()), kind.into(), value.into()];
+                let fact = Fact::new(MODELS, key).set("name", short(name, NAME));
+                let fact = fact.set("agent_version", version.clone()).set("process_id", self.id());
+                self.facts.push(fact.set("first_us", self.at()).set("last_us", self.at()));
+            }
+        }
+    }
+
+    /// Protected places that were changed and nobody was asked. Tool calls tell of themselves.
+    fn unmediated(&mut self, params: &str) {
+        for place in pick(params, ["paths"])[0].into_iter().flat_map(elements) {
+            let [path, change] = pick(place, ["path", "change"]);
+            let Some(path) = path.and_then(text) else { continue };
+            let is_removed = short(change, NAME).as_deref() == Some("removed");
+            self.access(&path, if is_removed { "delete" } else { "write" }, "survey", None);
+        }
+    }
+
+    /// Where a prompt goes.
+    fn routed(&mut self, params: &str) {
+        // It stands between a prompt and the note that says whose it is.
+        self.state.next = std::mem::take(&mut self.told);
+        let [agent, from, model, mode, route] = pick(params, ["agent", "from", "model", "mode", "route"]);
+        let [how, reason, attempt, failed] = pick(params, ["how", "reason", "attempt", "failed"]);
+        let mut fact = self.row(ROUTES_TAKEN, [self.id().into(), self.seq().into()]);
+        fact.put("agent", short(agent, NAME));
+        fact.put("from_agent", short(from, NAME));
+        fact.put("model", short(model, NAME));
+        fact.put("mode", short(mode, NAME));
+        fact.put("route", short(route, NAME));
+        fact.put("how", short(how, NAME));
+        fact.put("reason", short(reason, LINE));
+        fact.put("attempt", attempt.and_then(int).unwrap_or(0));
+        fact.put("failed", short(failed, LINE));
+        fact.put("at_us", self.at());
+        self.facts.push(fact);
+    }
+
     fn opened(&mut self, params: &str) {
         // Whatever was under way when the record broke off is not any more.
         self.end_turns("the session was opened again before an answer came");
+        self.interrupt_approvals("the session was opened again before anybody had answered");
         self.state.waiting = Waiting::default();
         let [how, user, teams, agent, cwd, repository, connection] =
             pick(params, ["how", "user", "teams", "agent", "cwd", "repository", "connection"]);
@@ -183,7 +320,9 @@ impl Step<'_> {
     fn ended(&mut self, params: &str) {
         let [reason] = pick(params, ["reason"]);
         let reason = short(reason, LINE);
-        self.end_turns(&format!("the session ended: {}", reason.as_deref().unwrap_or("no reason was given")));
+        let why = format!("the session ended: {}", reason.as_deref().unwrap_or("no reason was given"));
+        self.end_turns(&why);
+        self.interrupt_approvals(&why);
         self.end_binding();
         self.state.forget_agent();
         // Nobody is left who waits, and the ids of requests begin anew.
@@ -203,7 +342,7 @@ impl Step<'_> {
 }
 
 /// An id of ours.
-fn id(json: &str) -> Option<Uuid> {
+pub(super) fn id(json: &str) -> Option<Uuid> {
     Uuid::parse_str(&text(json)?).ok()
 }
 

@@ -5,11 +5,11 @@ use super::{
     LINE, NAME, PATH, State, Step, TEXT, digest,
     json::{column, cut, dig, elements, int, pick, short, some, text},
     telling::Teller,
-    tools::join,
 };
 use crate::{
     frame::Method,
     ledger::table::{COMMANDS, DECISIONS, FILE_ACCESSES, Fact, USAGE, Value},
+    policy::text::join,
     record::{Destination, Origin},
 };
 
@@ -70,6 +70,12 @@ impl Step<'_> {
         let to_agent = self.frame.to == Destination::Agent;
         let by_editor = self.frame.origin == Origin::Editor;
         match self.peek.method {
+            // Another agent takes the turn over.
+            Method::SessionPrompt if to_agent && self.frame.origin == Origin::Conductor => {
+                if let Some(turn) = self.turn() {
+                    self.wait(What::Prompt { turn });
+                }
+            }
             Method::SessionPrompt if to_agent => self.prompt(params),
             // Somebody takes a seat while a turn runs, and nothing begins anew.
             Method::SessionLoad | Method::SessionResume if by_editor && self.turn().is_some() => {

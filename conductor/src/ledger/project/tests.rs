@@ -10,8 +10,8 @@ use serde_json::json;
 use super::*;
 use crate::{
     ledger::table::{
-        BINDINGS, COMMANDS, CONNECTIONS, DECISIONS, FILE_ACCESSES, MESSAGES, PROCESSES, TABLES, TOOL_CALLS,
-        TURNS, USAGE,
+        BINDINGS, COMMANDS, CONNECTIONS, DECISIONS, FILE_ACCESSES, MESSAGES, MODELS, PROCESSES, ROUTES_TAKEN,
+        TABLES, TOOL_CALLS, TURNS, USAGE,
     },
     record::note,
 };
@@ -20,6 +20,7 @@ mod conversations;
 mod endings;
 mod hostile;
 mod people;
+mod routing;
 
 const SESSION: Uuid = Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0001);
 const PROCESS: Uuid = Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0002);

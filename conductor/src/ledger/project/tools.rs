@@ -6,7 +6,10 @@ use super::{
     json::{column, cut, dig, elements, int, members, pick, short, some, text},
     telling::{Teller, Telling, is_end},
 };
-use crate::ledger::table::{COMMANDS, FILE_ACCESSES, Fact, TOOL_CALLS};
+use crate::{
+    ledger::table::{COMMANDS, FILE_ACCESSES, Fact, TOOL_CALLS},
+    policy::text::join,
+};
 
 /// Most tool calls of a session that are remembered.
 const MOST_CALLS: usize = 20_000;
@@ -347,24 +350,4 @@ fn editor_access(input: &str) -> Option<&'static str> {
         "create" | "str_replace" | "insert" | "undo_edit" | "write" | "edit" => Some("write"),
         _ => None,
     }
-}
-
-/// Words as one line for a shell, so that people can tell them apart.
-pub fn join<S: AsRef<str>>(words: impl Iterator<Item = S>) -> String {
-    let mut line = String::new();
-    for word in words {
-        let word = word.as_ref();
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        let plain = |c: char| c.is_alphanumeric() || "_@%+=:,./-".contains(c);
-        if !word.is_empty() && word.chars().all(plain) {
-            line.push_str(word);
-        } else {
-            line.push('\'');
-            line.push_str(&word.replace('\'', r"'\''"));
-            line.push('\'');
-        }
-    }
-    line
 }

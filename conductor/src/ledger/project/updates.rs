@@ -88,6 +88,8 @@ impl Step<'_> {
                     self.session.put("title", title);
                 }
             }
+            // What editors are shown for all agents; the agent has told its own.
+            "current_mode_update" | "config_option_update" if self.frame.origin == Origin::Conductor => {}
             "current_mode_update" => {
                 let [mode, old_name] = pick(update, ["currentModeId", "modeId"]);
                 self.mode(mode.or(old_name));

@@ -11,12 +11,24 @@ const POSTGRES: &str = concat!(
     include_str!("../../../../migrations/postgres/0002_views.sql"),
     include_str!("../../../../migrations/postgres/0003_people.sql"),
     include_str!("../../../../migrations/postgres/0004_policy.sql"),
+    include_str!("../../../../migrations/postgres/0005_routing.sql"),
+    include_str!("../../../../migrations/postgres/0006_approvals.sql"),
+    include_str!("../../../../migrations/postgres/0007_grants.sql"),
+    include_str!("../../../../migrations/postgres/0008_replay.sql"),
+    include_str!("../../../../migrations/postgres/0009_containment.sql"),
+    include_str!("../../../../migrations/postgres/0010_sandbox.sql"),
 );
 const SQLITE: &str = concat!(
     include_str!("../../../../migrations/sqlite/0001_ledger.sql"),
     include_str!("../../../../migrations/sqlite/0002_views.sql"),
     include_str!("../../../../migrations/sqlite/0003_people.sql"),
     include_str!("../../../../migrations/sqlite/0004_policy.sql"),
+    include_str!("../../../../migrations/sqlite/0005_routing.sql"),
+    include_str!("../../../../migrations/sqlite/0006_approvals.sql"),
+    include_str!("../../../../migrations/sqlite/0007_grants.sql"),
+    include_str!("../../../../migrations/sqlite/0008_replay.sql"),
+    include_str!("../../../../migrations/sqlite/0009_containment.sql"),
+    include_str!("../../../../migrations/sqlite/0010_sandbox.sql"),
 );
 
 /// The tables that are not derived from frames.
@@ -166,6 +178,11 @@ fn the_numbers_are_those_of_the_tables() {
         COMMANDS,
         USAGE,
         DECISIONS,
+        MODELS,
+        ROUTES_TAKEN,
+        APPROVALS,
+        GRANTS,
+        GRANT_USES,
     ]
     .iter()
     .map(|table| TABLES[*table].name)
@@ -185,7 +202,17 @@ fn both_databases_have_the_same_views() {
     };
     let [postgres, sqlite] = [POSTGRES, SQLITE].map(views);
     assert_eq!(postgres.keys().collect::<Vec<_>>(), sqlite.keys().collect::<Vec<_>>());
-    assert_eq!(postgres["decision_log"], sqlite["decision_log"]);
+    for same in [
+        "decision_log",
+        "route_log",
+        "approval_log",
+        "grants_used",
+        "asked_by_rule",
+        "denied_by_rule",
+        "unmediated",
+    ] {
+        assert_eq!(postgres[same], sqlite[same]);
+    }
     assert!(postgres.len() >= 8, "{postgres:?}");
     let readme = include_str!("../../../../README.md");
     for view in postgres.keys() {

@@ -109,7 +109,10 @@ fn variables(env: Option<&Value>) -> Vec<SubAction> {
         }
         let shown = text::shown(name, 60);
         Some(hidden("a variable's name", name).unwrap_or_else(|| {
-            SubAction::unknown(format!("the variable `{shown}` may change what the command does"))
+            let value = text::shown(value, usize::MAX);
+            SubAction::unknown(format!(
+                "the variable `{shown}`, set to `{value}`, may change what the command does"
+            ))
         }))
     };
     list.iter().filter_map(judge).collect()

@@ -10,38 +10,55 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{PathFact, Resolver};
+use foldhash::fast::RandomState;
 
-/// What was asked: a text, and from which directory it is seen.
-type Asked = (PathBuf, String);
+use super::{Looks, PathFact, Resolver};
 
 /// What a program's name stands for.
 type Program = (Option<PathBuf>, bool);
 
+/// What was answered to each text, seen from a directory; there are few of these.
+type Answers<T> = RefCell<HashMap<String, Vec<(PathBuf, T)>, RandomState>>;
+
 /// A resolver that remembers; for one request and no longer.
 pub struct Memory<'a> {
     resolver: &'a dyn Resolver,
-    paths: RefCell<HashMap<Asked, PathFact>>,
-    programs: RefCell<HashMap<Asked, Program>>,
+    looks: Looks,
+    paths: Answers<PathFact>,
+    programs: Answers<Program>,
 }
 
 impl<'a> Memory<'a> {
     /// One that remembers nothing yet.
     pub fn new(resolver: &'a dyn Resolver) -> Self {
-        Self { resolver, paths: RefCell::default(), programs: RefCell::default() }
+        Self { resolver, looks: Looks::default(), paths: RefCell::default(), programs: RefCell::default() }
     }
 }
 
 impl Resolver for Memory<'_> {
     fn path(&self, cwd: &Path, given: &str) -> PathFact {
-        let key = (cwd.to_path_buf(), given.to_owned());
-        self.paths.borrow_mut().entry(key).or_insert_with(|| self.resolver.path(cwd, given)).clone()
+        remembered(&self.paths, cwd, given, || self.resolver.path_among(&self.looks, cwd, given))
     }
 
     fn program(&self, cwd: &Path, name: &str) -> (Option<PathBuf>, bool) {
-        let key = (cwd.to_path_buf(), name.to_owned());
-        self.programs.borrow_mut().entry(key).or_insert_with(|| self.resolver.program(cwd, name)).clone()
+        remembered(&self.programs, cwd, name, || self.resolver.program_among(&self.looks, cwd, name))
     }
+
+    fn is_absent(&self, path: &Path) -> bool {
+        self.resolver.is_absent_among(&self.looks, path)
+    }
+}
+
+fn remembered<T: Clone>(answers: &Answers<T>, cwd: &Path, given: &str, ask: impl FnOnce() -> T) -> T {
+    let from_here = |all: &Vec<(PathBuf, T)>| {
+        all.iter().find(|(from, _)| from.as_os_str() == cwd.as_os_str()).map(|(_, answer)| answer.clone())
+    };
+    if let Some(known) = answers.borrow().get(given).and_then(from_here) {
+        return known;
+    }
+    let answer = ask();
+    answers.borrow_mut().entry(given.to_owned()).or_default().push((cwd.to_path_buf(), answer.clone()));
+    answer
 }
 
 #[cfg(test)]

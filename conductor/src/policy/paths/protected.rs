@@ -13,11 +13,7 @@
 
 mod aim;
 
-use std::{
-    borrow::Cow,
-    ffi::OsStr,
-    path::{Component, Path},
-};
+use std::{borrow::Cow, ffi::OsStr, os::unix::ffi::OsStrExt as _, path::Path};
 
 pub use self::aim::is_aimed_at_secrets;
 
@@ -408,19 +404,18 @@ pub fn by_name(path: &Path, above: usize) -> Option<Protection> {
     let is_source = path.file_name().is_some_and(|name| is_source(&fold(name)));
     let mut is_in_git = false;
     let mut previous: Cow<'_, str> = Cow::Borrowed("");
-    let mut components = path.components().enumerate().peekable();
-    while let Some((at, component)) = components.next() {
-        let name = match component {
-            Component::Normal(name) => fold(name),
-            // What it undoes is not known here; the resolved path tells.
-            Component::ParentDir | Component::CurDir => continue,
-            Component::RootDir | Component::Prefix(_) => continue,
-        };
+    let mut names = names(path).peekable();
+    while let Some((at, given)) = names.next() {
+        // What it undoes is not known here; the resolved path tells.
+        if given == ".." {
+            continue;
+        }
+        let name = fold(given);
         // Working copies that agents make for themselves are workspaces like others.
-        let next = components.peek().map(|(_, next)| fold(next.as_os_str()));
+        let next = names.peek().map(|(_, next)| *next);
         let is_last = next.is_none();
-        let is_copy = next.is_some_and(|next| next == "worktrees");
-        note(exact(NAMES, &name).filter(|protection| !(is_copy && *protection == AGENT)));
+        let is_copy = || next.is_some_and(|next| fold(next) == "worktrees");
+        note(listed(&name).filter(|protection| *protection != AGENT || !is_copy()));
         note(PAIRS.iter().find(|(one, two, _)| *two == name && *one == previous).map(|pair| pair.2));
         // Also submodules and working copies have one, deeper in.
         if is_in_git && is_last && matches!(&*name, "config" | "config.worktree") {
@@ -438,7 +433,7 @@ pub fn by_name(path: &Path, above: usize) -> Option<Protection> {
             }
             // With a file of this name beside a few others, git takes a directory for a repository
             // and runs what its configuration names.
-            if is_last && component.as_os_str() == "HEAD" {
+            if is_last && given == "HEAD" {
                 note(Some(GIT));
             }
         }
@@ -450,8 +445,31 @@ pub fn by_name(path: &Path, above: usize) -> Option<Protection> {
     found
 }
 
+/// What is protected in a directory of this name, which need not be protected itself.
+pub fn protected_in(name: &OsStr) -> impl Iterator<Item = &'static str> {
+    let name = fold(name);
+    PAIRS.iter().filter(move |(above, ..)| *above == name).map(|(_, inner, _)| *inner)
+}
+
+/// The names in a path with their places, as [`Path::components`] counts them.
+fn names(path: &Path) -> impl Iterator<Item = (usize, &OsStr)> {
+    let bytes = path.as_os_str().as_bytes();
+    // A dot at the beginning counts there, and a root is the first.
+    let first = usize::from(bytes.starts_with(b"/") || bytes == b"." || bytes.starts_with(b"./"));
+    let names = bytes.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b"."));
+    names.enumerate().map(move |(at, name)| (first + at, OsStr::from_bytes(name)))
+}
+
+/// How many components an absolute path has.
+pub fn depth(path: &Path) -> usize {
+    1 + names(path).count()
+}
+
 /// The name of which this is that of a copy.
 fn original(name: &str) -> Option<&str> {
+    if !name.ends_with(['~', '#']) && !name.contains('.') {
+        return None;
+    }
     let mut rest = name.strip_prefix('#').and_then(|name| name.strip_suffix('#')).unwrap_or(name);
     let mut is_swapped = false;
     while let Some((copy, cut)) = COPIES.iter().find_map(|copy| Some((copy, rest.strip_suffix(copy)?))) {
@@ -467,7 +485,7 @@ fn original(name: &str) -> Option<&str> {
 
 /// Why a single name is protected from being read, if it is.
 fn secret(name: &str) -> Option<Protection> {
-    let listed = exact(NAMES, name).into_iter().chain(exact(FILES, name)).chain(pattern(name));
+    let listed = listed(name).into_iter().chain(exact(FILES, name)).chain(pattern(name));
     let loose = LOOSE.contains(&name).then_some(ACCOUNT);
     listed.chain(loose).find(|found| found.secret)
 }
@@ -476,12 +494,21 @@ fn is_source(name: &str) -> bool {
     name.rsplit_once('.').is_some_and(|(_, extension)| SOURCES.contains(&extension))
 }
 
+/// One of [`NAMES`], which all begin alike.
+fn listed(name: &str) -> Option<Protection> {
+    if name.starts_with(['.', '_']) { exact(NAMES, name) } else { None }
+}
+
 fn exact(list: &[(&str, Protection)], name: &str) -> Option<Protection> {
     let at = list.binary_search_by(|(entry, _)| (*entry).cmp(name)).ok()?;
     list.get(at).map(|(_, protection)| *protection)
 }
 
 fn pattern(name: &str) -> Option<Protection> {
+    // Each of what follows has one of these in it. Few names have, and all names are looked at.
+    if !name.bytes().any(|byte| matches!(byte, b'.' | b'_' | b'-')) && !name.starts_with("privatekey") {
+        return None;
+    }
     let begins = || BEGINNINGS.iter().find(|(beginning, _)| name.starts_with(beginning));
     let ends = || ENDINGS.iter().find(|(ending, _)| name.ends_with(ending) && name.len() > ending.len());
     if let Some(rest) = name.strip_prefix(".env") {
@@ -509,7 +536,7 @@ fn pattern(name: &str) -> Option<Protection> {
 
 /// A name as a file system may see it that knows no case: folded, without dots and spaces at the
 /// end and without the name of a stream.
-fn fold(name: &OsStr) -> Cow<'_, str> {
+pub fn fold(name: &OsStr) -> Cow<'_, str> {
     let text = name.to_string_lossy();
     let is_plain = |byte: u8| byte.is_ascii() && !byte.is_ascii_uppercase() && byte != b':';
     let is_cut = text.ends_with(['.', ' ']);
@@ -518,6 +545,9 @@ fn fold(name: &OsStr) -> Cow<'_, str> {
     }
     let whole: &str = text.split(':').next().unwrap_or_default();
     let cut = whole.trim_end_matches(['.', ' ']);
+    if cut.is_ascii() {
+        return Cow::Owned(cut.to_ascii_lowercase());
+    }
     // Upper case first: it takes apart what lower case leaves alone, such as a long s.
     let folded: String = cut.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect();
     Cow::Owned(folded)

@@ -4,7 +4,10 @@
 
 use std::{
     fs,
-    os::unix::{ffi::OsStrExt as _, fs::symlink},
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{PermissionsExt as _, symlink},
+    },
 };
 
 use proptest::prelude::*;
@@ -237,7 +240,9 @@ fn programs_are_found_and_local_ones_told_apart() {
     fs::create_dir(base.join("ways")).unwrap();
     symlink("../app/bin", base.join("ways/in")).unwrap();
     symlink("../app", base.join("ways/app")).unwrap();
+    symlink("../app/src", base.join("ways/src")).unwrap();
     symlink("../other/tool", base.join("bin/away")).unwrap();
+    symlink("../bin", base.join("app/away")).unwrap();
     let cwd = base.join("app");
     let found = |search: &[&str], name: &str| {
         let in_base = |entry: &&str| {
@@ -263,6 +268,11 @@ fn programs_are_found_and_local_ones_told_apart() {
         (&["/ways/app/src", "/bin"], "tool", Some("bin/tool"), true),
         (&["/ways/../app/src", "/bin"], "tool", Some("bin/tool"), true),
         (&["/ways/./", "/bin"], "tool", Some("bin/tool"), false),
+        (&["/ways/src/", "/bin"], "tool", Some("bin/tool"), true),
+        (&["/ways/src/.", "/bin"], "tool", Some("bin/tool"), true),
+        (&["/ways//src", "/bin"], "tool", Some("bin/tool"), true),
+        // The link itself may be replaced.
+        (&["/app/away"], "tool", Some("bin/tool"), true),
         (&["/outside/inner", "/outside", "/outside/inner", "/bin"], "tool", Some("bin/tool"), false),
         (&["/outside/inner", "/shared", "/shared", "/bin"], "tool", Some("bin/tool"), true),
         (&["", "/bin"], "tool", Some("bin/tool"), true),
@@ -287,6 +297,51 @@ fn programs_are_found_and_local_ones_told_apart() {
     ] {
         assert_eq!(found(search, name), (file.map(Into::into), is_local), "{search:?} {name:?}");
     }
+}
+
+#[test]
+fn what_was_absent_is_found_once_it_is_there() {
+    use std::fs::Permissions;
+    let place = place();
+    let base = &place.base;
+    let make = |path: &str| {
+        fs::create_dir_all(base.join(path).parent().unwrap()).unwrap();
+        fs::write(base.join(path), "").unwrap();
+        fs::set_permissions(base.join(path), Permissions::from_mode(0o755)).unwrap();
+    };
+    make("bin/tool");
+    fs::create_dir_all(base.join("early")).unwrap();
+    let early = base.join("early");
+    let search = vec![early.clone(), base.join("bin")];
+    let mut absent = Absent::default();
+    // As if it had been seen long ago, and has changed since.
+    let now = Looks::default().at(&early).unwrap().stamp;
+    let then = looks::Stamp { changed: (1, 0), ..now };
+    absent.note(&early, then, "tool");
+    assert_eq!(absent.of(&early, then, "tool"), Some(true));
+    let mut find = |name: &str| {
+        let disk = Disk::resolved(Vec::new(), search.clone(), std::mem::take(&mut absent));
+        let (file, is_local) = disk.program(base, name);
+        absent = disk.into_absent();
+        assert!(!is_local, "{name}");
+        file.map(|file| file.strip_prefix(base).unwrap().to_str().unwrap().to_owned())
+    };
+    // Nothing here has been left alone for long enough to be believed.
+    for _ in 0..2 {
+        assert_eq!(find("tool").as_deref(), Some("bin/tool"));
+    }
+    make("early/tool");
+    assert_eq!(find("tool").as_deref(), Some("early/tool"));
+    fs::rename(base.join("early/tool"), base.join("early/other")).unwrap();
+    assert_eq!(find("tool").as_deref(), Some("bin/tool"));
+    fs::rename(base.join("bin"), base.join("was-bin")).unwrap();
+    assert_eq!(find("tool"), None);
+    make("bin/tool");
+    assert_eq!(find("tool").as_deref(), Some("bin/tool"));
+    // The same names in another directory at the same place.
+    fs::rename(&early, base.join("was-early")).unwrap();
+    make("early/tool");
+    assert_eq!(find("tool").as_deref(), Some("early/tool"));
 }
 
 #[test]

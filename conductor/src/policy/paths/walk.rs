@@ -1,12 +1,15 @@
 //! The walk along a path, as the kernel does it.
 
 use std::{
-    ffi::{OsStr, OsString},
-    fs::{self, FileType, Metadata},
+    borrow::Cow,
+    ffi::OsStr,
+    fs,
     io::ErrorKind,
     os::unix::{ffi::OsStrExt as _, fs::FileTypeExt as _},
     path::{Path, PathBuf},
 };
+
+use super::looks::{Look, Looks};
 
 /// Links that are followed, as many as the kernel follows.
 const MOST_LINKS: usize = 40;
@@ -30,13 +33,13 @@ pub struct Walk {
 
 /// Walks on from a directory that has no links. An error says why it cannot be told where the path
 /// leads.
-pub fn walk(start: PathBuf, rest: &Path, mut wants_directory: bool) -> Result<Walk, String> {
+pub fn walk(looks: &Looks, start: PathBuf, rest: &Path, mut wants_directory: bool) -> Result<Walk, String> {
     let mut real = start;
     let mut links = Vec::new();
     let mut leaf = None;
     let mut trouble = None;
     // What is still to be walked, the next component last.
-    let mut ahead = components(rest.as_os_str());
+    let mut ahead: Vec<Cow<'_, OsStr>> = components(rest.as_os_str()).map(Cow::Borrowed).collect();
     let mut steps = 0;
     // Nothing is at `real`: what follows can only be made.
     let mut is_missing = false;
@@ -45,7 +48,7 @@ pub fn walk(start: PathBuf, rest: &Path, mut wants_directory: bool) -> Result<Wa
         if steps > MOST_STEPS {
             return Err("it is too long, or its links are".into());
         }
-        if name == ".." {
+        if *name == *".." {
             if is_missing {
                 return Err("`..` follows a directory that does not exist".into());
             }
@@ -56,20 +59,20 @@ pub fn walk(start: PathBuf, rest: &Path, mut wants_directory: bool) -> Result<Wa
         if is_missing {
             continue;
         }
-        let metadata = match fs::symlink_metadata(&real) {
-            Ok(metadata) => metadata,
-            Err(error) if error.kind() == ErrorKind::NotFound => {
+        let look = match looks.at(&real) {
+            Ok(look) => look,
+            Err(ErrorKind::NotFound) => {
                 is_missing = true;
                 continue;
             }
-            Err(error) => return Err(format!("it cannot be looked at: {}", error.kind())),
+            Err(kind) => return Err(format!("it cannot be looked at: {kind}")),
         };
         let is_last = ahead.is_empty();
-        if !metadata.is_symlink() {
-            if !metadata.is_dir() && (!is_last || wants_directory) {
+        if !look.kind.is_symlink() {
+            if !look.kind.is_dir() && (!is_last || wants_directory) {
                 return Err("a part of it is used as a directory and is none".into());
             }
-            trouble = odd(&metadata, &real);
+            trouble = odd(look, &real);
             continue;
         }
         if links.len() >= MOST_LINKS {
@@ -92,24 +95,21 @@ pub fn walk(start: PathBuf, rest: &Path, mut wants_directory: bool) -> Result<Wa
         if target.is_absolute() {
             real = PathBuf::from("/");
         }
-        ahead.extend(components(target.as_os_str()));
+        ahead.extend(components(target.as_os_str()).map(|name| Cow::Owned(name.to_owned())));
     }
     Ok(Walk { real, links, leaf, trouble })
 }
 
 /// The names in a path from the last to the first, without those that mean nothing. A name before
 /// a slash at the end, or before `/.`, has to be a directory; the caller sees to that.
-fn components(path: &OsStr) -> Vec<OsString> {
-    let names = path.as_bytes().split(|byte| *byte == b'/');
-    let names = names.filter(|name| !name.is_empty() && *name != b".");
-    let mut names: Vec<OsString> = names.map(|name| OsStr::from_bytes(name).to_owned()).collect();
-    names.reverse();
-    names
+fn components(path: &OsStr) -> impl Iterator<Item = &OsStr> {
+    let names = path.as_bytes().rsplit(|byte| *byte == b'/');
+    names.filter(|name| !name.is_empty() && *name != b".").map(OsStr::from_bytes)
 }
 
 /// Something else than a file or a directory.
-fn odd(metadata: &Metadata, real: &Path) -> Option<String> {
-    let kind: FileType = metadata.file_type();
+fn odd(look: Look, real: &Path) -> Option<String> {
+    let kind = look.kind;
     if kind.is_file() || kind.is_dir() || kind.is_char_device() && real.starts_with("/dev") {
         return None;
     }

@@ -1,22 +1,37 @@
 //! From the keys of a rule to what can be matched; refuses what cannot be meant.
 
+use std::{sync::Arc, time::Duration};
+
 use serde_json::Value;
 use toml::Spanned;
 
 use super::{
     Rule,
-    file::{FetchShape, PathShape, Problem, RuleShape, RunShape, ServerShape, Source, Texts, escaped},
+    file::{
+        AskShape, FetchShape, PathShape, Problem, RuleShape, RunShape, ServerShape, Source, Texts, WhoShape,
+        escaped,
+    },
     globs::{Globs, PathGlobs, is_literal},
     matcher::{FetchMatcher, PathMatcher, Programs, RunMatcher, Scope, ServerMatcher, What},
     words::{Line, Options, Positionals},
 };
-use crate::policy::Effect;
+use crate::{
+    clock,
+    policy::{Approvers, AskTerms, Effect},
+};
 
 /// The longest id of a rule.
 const LONGEST_ID: usize = 64;
 
 /// The longest reason: it is one sentence, and agents read it.
 const LONGEST_REASON: usize = 500;
+
+/// How long a rule may have a question wait.
+const SHORTEST_ASK: Duration = Duration::from_secs(1);
+const LONGEST_ASK: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// What people may be.
+const ROLES: [&str; 4] = ["developer", "approver", "auditor", "admin"];
 
 /// Compiles one rule.
 pub(super) fn compile(source: Source<'_>, shape: &RuleShape) -> Result<Rule, Problem> {
@@ -25,7 +40,8 @@ pub(super) fn compile(source: Source<'_>, shape: &RuleShape) -> Result<Rule, Pro
     let reason = compiler.reason()?;
     let scope = compiler.scope()?;
     let what = compiler.what()?;
-    Ok(Rule { id: shape.id.get_ref().clone(), effect: shape.effect, reason, scope, what })
+    let ask = compiler.ask()?;
+    Ok(Rule { id: shape.id.get_ref().clone(), effect: shape.effect, reason, scope, what, ask })
 }
 
 struct Compiler<'a> {
@@ -90,6 +106,56 @@ impl Compiler<'_> {
             mode: self.names("mode", shape.mode.as_ref())?,
             model: self.names("model", shape.model.as_ref())?,
             root: root.transpose()?,
+        })
+    }
+
+    /// How it asks, if it says so.
+    fn ask(&self) -> Result<Option<Arc<AskTerms>>, Problem> {
+        let Some(ask) = &self.shape.ask else { return Ok(None) };
+        if self.shape.effect != Effect::Ask {
+            let hint = "give it effect = \"ask\", or remove `ask`";
+            return Err(self.refuse(ask, "`ask` is for rules that ask", hint));
+        }
+        let shape = ask.get_ref();
+        let approvers = shape.approvers.as_ref().map(|who| self.approvers(ask, who)).transpose()?;
+        let timeout = shape.timeout.as_ref().map(|text| self.timeout(text)).transpose()?;
+        let (driver, is_own_allowed) = (shape.driver.unwrap_or(true), shape.own.unwrap_or(true));
+        Ok(Some(Arc::new(AskTerms { approvers, driver, is_own_allowed, timeout })))
+    }
+
+    fn approvers(&self, at: &Spanned<AskShape>, who: &WhoShape) -> Result<Approvers, Problem> {
+        let names = |texts: &Option<Texts>| -> Vec<String> {
+            texts.iter().flatten().map(|text| text.get_ref().clone()).collect()
+        };
+        let approvers = Approvers { user: names(&who.user), team: names(&who.team), role: names(&who.role) };
+        if approvers == Approvers::default() {
+            let hint = "name users, teams or roles, as in approvers = { team = [\"leads\"] }";
+            return Err(self.refuse(at, "`approvers` names nobody", hint));
+        }
+        let roles = who.role.iter().flatten();
+        if let Some(role) = roles.clone().find(|role| !ROLES.contains(&role.get_ref().as_str())) {
+            let what = format!("there is no role `{}`", role.get_ref());
+            return Err(self.refuse(role, what, format!("roles are {}", ROLES.join(", "))));
+        }
+        if let Some(role) = roles.clone().find(|role| role.get_ref() == "auditor") {
+            let what = "auditors read everything and change nothing";
+            return Err(self.refuse(role, what, "name approver, admin or developer"));
+        }
+        let all = [&who.user, &who.team].into_iter().flatten().flatten();
+        match all.clone().find(|name| !is_literal(name.get_ref()) || name.get_ref().is_empty()) {
+            Some(name) => {
+                let what = format!("`{}` is no name", name.get_ref());
+                Err(self.refuse(name, what, "write names in full; approvers have no patterns"))
+            }
+            None => Ok(approvers),
+        }
+    }
+
+    fn timeout(&self, text: &Spanned<String>) -> Result<Duration, Problem> {
+        let parsed = clock::parse_duration(text.get_ref()).ok();
+        parsed.filter(|time| (SHORTEST_ASK..=LONGEST_ASK).contains(time)).ok_or_else(|| {
+            let what = format!("`{}` is no time to wait", text.get_ref());
+            self.refuse(text, what, "write a number and a unit from \"1s\" to \"7d\", as in \"30m\"")
         })
     }
 

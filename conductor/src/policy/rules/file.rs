@@ -51,6 +51,7 @@ pub(super) struct RuleShape {
     pub use_agent: Option<Texts>,
     pub server: Option<ServerShape>,
     pub anything: Option<bool>,
+    pub ask: Option<Spanned<AskShape>>,
     #[serde(default, rename = "match")]
     pub matching: Vec<Spanned<Value>>,
     #[serde(default)]
@@ -64,6 +65,17 @@ pub(super) struct WhoShape {
     pub user: Option<Texts>,
     pub team: Option<Texts>,
     pub role: Option<Texts>,
+}
+
+/// How a rule asks.
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AskShape {
+    pub approvers: Option<WhoShape>,
+    pub driver: Option<bool>,
+    #[serde(rename = "self")]
+    pub own: Option<bool>,
+    pub timeout: Option<Spanned<String>>,
 }
 
 /// Programs.

@@ -4,9 +4,10 @@
 //! also `dir` itself, `**/name` is also a file outside all roots, and a path counts
 //! as it was given, too. So a doubt about what a pattern means never allows anything.
 
-use std::path::Path;
+use std::{borrow::Cow, path::Path};
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use memchr::memmem::Finder;
 
 use crate::policy::PathFact;
 
@@ -22,9 +23,40 @@ pub(super) struct Globs {
     /// Patterns without any special character.
     exact: Vec<String>,
     others: GlobSet,
-    /// What texts begin with that the others match: all before the first special character.
-    starts: Vec<String>,
+    /// What each of the others needs.
+    hints: Vec<Hint>,
     is_everything: bool,
+}
+
+/// What a text must have for a pattern to match it. That is quick to see, and spares most patterns
+/// of many rules the rest.
+#[derive(Debug, Clone)]
+struct Hint {
+    start: String,
+    end: String,
+    within: Finder<'static>,
+}
+
+impl Hint {
+    fn new(pattern: &str) -> Self {
+        let start = pattern.split(SPECIAL).next().unwrap_or_default();
+        // `**/` may stand for nothing, so that slashes beside a star need not be there.
+        let end = pattern.rsplit(SPECIAL).next().unwrap_or_default().trim_start_matches('/');
+        // Of what stands in brackets, only some has to be there.
+        let parts = pattern.split(SPECIAL).filter(|_| !pattern.contains(['[', '{', '\\']));
+        let longest = parts.map(|part| part.trim_matches('/')).max_by_key(|part| part.len());
+        Self {
+            start: start.into(),
+            end: end.into(),
+            within: Finder::new(longest.unwrap_or_default()).into_owned(),
+        }
+    }
+
+    fn allows(&self, text: &str) -> bool {
+        text.starts_with(&self.start)
+            && text.ends_with(&self.end)
+            && self.within.find(text.as_bytes()).is_some()
+    }
 }
 
 impl Globs {
@@ -41,7 +73,7 @@ impl Globs {
     fn new<'a>(patterns: impl Iterator<Item = &'a str>, of_paths: bool) -> Result<Self, String> {
         let mut exact = Vec::new();
         let mut others = GlobSetBuilder::new();
-        let mut starts: Vec<String> = Vec::new();
+        let mut hints = Vec::new();
         let mut is_everything = false;
         for pattern in patterns {
             if pattern.len() > LONGEST {
@@ -53,11 +85,11 @@ impl Globs {
             }
             is_everything |= pattern == "**" || (pattern == "*" && !of_paths);
             let glob = GlobBuilder::new(pattern).literal_separator(of_paths).backslash_escape(true).build();
-            starts.extend(pattern.split(SPECIAL).next().map(str::to_owned));
+            hints.push(Hint::new(pattern));
             others.add(glob.map_err(|error| error.kind().to_string())?);
         }
         let others = others.build().map_err(|error| error.kind().to_string())?;
-        Ok(Self { exact, others, starts, is_everything })
+        Ok(Self { exact, others, hints, is_everything })
     }
 
     /// Whether a text is named as it is, not by a pattern.
@@ -66,10 +98,9 @@ impl Globs {
     }
 
     pub(super) fn matches(&self, text: &str) -> bool {
-        // A look at the first letters spares most rules the rest.
         self.is_everything
             || self.exact.iter().any(|exact| exact == text)
-            || (self.starts.iter().any(|start| text.starts_with(start)) && self.others.is_match(text))
+            || (self.hints.iter().any(|hint| hint.allows(text)) && self.others.is_match(text))
     }
 }
 
@@ -120,52 +151,78 @@ impl PathGlobs {
     }
 
     /// Whether a path is meant.
-    pub(super) fn matches(&self, fact: &PathFact) -> bool {
-        let resolved = fact.resolved.as_deref();
-        if resolved.is_some_and(|path| self.matches_path(path, fact.root.as_deref())) {
+    pub(super) fn matches_sight(&self, sight: &Sight<'_>) -> bool {
+        if sight.resolved.as_ref().is_some_and(|place| self.matches_place(place)) {
             return true;
         }
         // What a link is called counts as much as what it leads to.
-        self.is_strict && self.matches_given(fact)
+        self.is_strict
+            && match &sight.given {
+                Given::Place(place) => self.matches_place(place),
+                Given::Relative(given) => self.matches_inner(given) || self.anywhere.matches(given),
+            }
     }
 
     /// Whether an absolute path is meant that is beneath no root.
     pub(super) fn matches_absolute(&self, path: &Path) -> bool {
-        self.matches_path(path, None)
+        self.matches_place(&Place::new(path, None))
     }
 
-    fn matches_path(&self, path: &Path, root: Option<&Path>) -> bool {
-        let inner = root.and_then(|root| path.strip_prefix(root).ok());
-        match (path.to_str(), inner.map(Path::to_str)) {
-            (Some(absolute), inner) => {
-                self.absolute.matches(absolute)
-                    || inner.flatten().is_some_and(|inner| self.matches_inner(inner))
-                    || self.anywhere.matches(absolute.trim_start_matches('/'))
-            }
-            // A name that is no text is not what an allowing rule has in mind.
-            (None, _) => {
-                let text = path.to_string_lossy();
-                let inner = inner.is_some().then(|| root.and_then(|root| path.strip_prefix(root).ok()));
-                let inner = inner.flatten().map(Path::to_string_lossy);
-                self.is_strict
-                    && (self.absolute.matches(&text)
-                        || inner.is_some_and(|inner| self.matches_inner(&inner))
-                        || self.anywhere.matches(text.trim_start_matches('/')))
-            }
-        }
+    fn matches_place(&self, place: &Place<'_>) -> bool {
+        // A name that is no text is not what an allowing rule has in mind.
+        (place.is_text || self.is_strict)
+            && (self.absolute.matches(&place.absolute)
+                || place.inner.as_ref().is_some_and(|inner| self.matches_inner(inner))
+                || self.anywhere.matches(place.absolute.trim_start_matches('/')))
     }
 
     fn matches_inner(&self, inner: &str) -> bool {
         if inner.is_empty() { self.has_root } else { self.relative.matches(inner) }
     }
+}
 
-    fn matches_given(&self, fact: &PathFact) -> bool {
+/// A path as patterns see it: worked out once, for all rules.
+#[derive(Debug)]
+pub(in crate::policy) struct Sight<'a> {
+    resolved: Option<Place<'a>>,
+    given: Given<'a>,
+}
+
+#[derive(Debug)]
+enum Given<'a> {
+    Place(Place<'a>),
+    Relative(&'a str),
+}
+
+/// An absolute path.
+#[derive(Debug)]
+struct Place<'a> {
+    absolute: Cow<'a, str>,
+    /// From its root on.
+    inner: Option<Cow<'a, str>>,
+    is_text: bool,
+}
+
+impl<'a> Sight<'a> {
+    pub(in crate::policy) fn of(fact: &'a PathFact) -> Self {
+        let root = fact.root.as_deref();
         let given = fact.given.trim_end_matches('/');
-        if given.starts_with('/') {
-            return self.matches_path(Path::new(given), fact.root.as_deref());
+        let given = match given.starts_with('/') {
+            true => Given::Place(Place::new(Path::new(given), root)),
+            false => Given::Relative(given.trim_start_matches("./")),
+        };
+        Self { resolved: fact.resolved.as_deref().map(|path| Place::new(path, root)), given }
+    }
+}
+
+impl<'a> Place<'a> {
+    fn new(path: &'a Path, root: Option<&Path>) -> Self {
+        let inner = root.and_then(|root| path.strip_prefix(root).ok());
+        Self {
+            absolute: path.to_string_lossy(),
+            inner: inner.map(Path::to_string_lossy),
+            is_text: path.to_str().is_some(),
         }
-        let given = given.trim_start_matches("./");
-        self.matches_inner(given) || self.anywhere.matches(given)
     }
 }
 
@@ -195,6 +252,12 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
     use super::*;
+
+    impl PathGlobs {
+        fn matches(&self, fact: &PathFact) -> bool {
+            self.matches_sight(&Sight::of(fact))
+        }
+    }
 
     fn fact(path: &str, root: Option<&str>) -> PathFact {
         PathFact {

@@ -3,7 +3,7 @@
 use crate::policy::{Command, Network, PathFact, ServerFact, Subject, UrlFact};
 
 use super::{
-    globs::{Globs, PathGlobs},
+    globs::{Globs, PathGlobs, Sight},
     words::{Found, Line, Options, could_be_option, exact_subcommand, possible_subcommand},
 };
 
@@ -98,11 +98,14 @@ impl RunMatcher {
         let Some(subcommands) = &self.subcommands else {
             return self.line.fits(words, 0).into_iter().collect();
         };
+        // Each part has to be one of the words, in whatever order they are read.
+        let is_there =
+            |sequence: &&Vec<String>| sequence.iter().all(|part| words.iter().any(|word| word.text == *part));
         let after = |sequence: &Vec<String>| match self.is_strict {
             true => possible_subcommand(&self.globals, sequence, words),
             false => exact_subcommand(&self.globals, sequence, words).into_iter().collect(),
         };
-        let ends = subcommands.iter().flat_map(after);
+        let ends = subcommands.iter().filter(is_there).flat_map(after);
         ends.filter_map(|end| self.line.fits(words, end)).collect()
     }
 
@@ -138,7 +141,7 @@ impl RunMatcher {
 }
 
 /// The last part of a program's path.
-pub(super) fn base_name(program: &str) -> &str {
+pub(in crate::policy) fn base_name(program: &str) -> &str {
     program.rsplit('/').next().unwrap_or(program)
 }
 
@@ -152,8 +155,8 @@ pub(super) struct PathMatcher {
 }
 
 impl PathMatcher {
-    /// `is_protected`: for what the sub-action would do.
-    pub(super) fn matches(&self, fact: &PathFact, is_protected: bool) -> bool {
+    /// `is_protected`: for what the sub-action would do; `sight`: what patterns see of it.
+    pub(super) fn matches(&self, fact: &PathFact, is_protected: bool, sight: &Sight<'_>) -> bool {
         let is_inside = fact.root.is_some();
         if !self.is_strict {
             if fact.trouble.is_some() || fact.resolved.is_none() {
@@ -165,7 +168,7 @@ impl PathMatcher {
         }
         self.inside.is_none_or(|inside| inside == is_inside)
             && self.protected.is_none_or(|protected| protected == is_protected)
-            && self.path.as_ref().is_none_or(|globs| globs.matches(fact))
+            && self.path.as_ref().is_none_or(|globs| globs.matches_sight(sight))
     }
 }
 

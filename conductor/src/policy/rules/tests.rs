@@ -32,7 +32,17 @@ fn presets_can_be_used_and_their_examples_hold() {
 fn mistakes_are_refused_with_place_and_remedy() {
     let allow = |rest: &str| rule("a", "allow", rest);
     let deny = |rest: &str| rule("a", "deny", rest);
+    let ask = |how: &str| rule("a", "ask", &format!("read = {{}}\nask = {{ {how} }}"));
     for (text, expected) in [
+        (allow("read = {}\nask = {}"), "policy.toml:6: rule `a`: `ask` is for rules that ask"),
+        (ask("approvers = {}"), "policy.toml:6: rule `a`: `approvers` names nobody"),
+        (ask("approvers = { role = [\"boss\"] }"), "there is no role `boss`\nhint: roles are developer"),
+        (ask("approvers = { team = [\"lead*\"] }"), "`lead*` is no name"),
+        (ask("approvers = { role = [\"auditor\"] }"), "auditors read everything and change nothing"),
+        (ask("timeout = \"0s\""), "`0s` is no time to wait"),
+        (ask("timeout = \"30\""), "`30` is no time to wait"),
+        (ask("timeout = \"8d\""), "`8d` is no time to wait"),
+        (ask("notify = \"x\""), "unknown key `notify`"),
         (String::new(), "policy.toml: it has no rules\nhint: write use = [\"default\"]"),
         ("use = \"default\"".into(), "policy.toml:1: "),
         (

@@ -58,5 +58,5 @@ fn is_file(resolver: &dyn Resolver, cwd: &Path, name: &str) -> bool {
 
 /// Whether something is there that is no directory, or it cannot be told.
 fn is_no_directory(resolver: &dyn Resolver, cwd: &Path, name: &str) -> bool {
-    resolver.path(cwd, &format!("{name}/.")).trouble.is_some()
+    !resolver.is_absent(&cwd.join(name)) && resolver.path(cwd, &format!("{name}/.")).trouble.is_some()
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use conductor::policy::{Action, Disk, Effect, Ground, Policy, Subject, normalise};
+use conductor::policy::{Absent, Action, Disk, Effect, Ground, Policy, Subject, normalise};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
@@ -46,7 +46,7 @@ impl Court {
         }
         let cwd = dir.canonicalize()?;
         let search = std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect());
-        let disk = Disk { roots: vec![cwd.clone()], search: search.unwrap_or_default() };
+        let disk = Disk::resolved(vec![cwd.clone()], search.unwrap_or_default(), Absent::default());
         let subject = Subject {
             user: "ann".into(),
             teams: vec!["core".into(), "web".into()],
@@ -174,6 +174,11 @@ fn largest() -> Vec<(&'static str, Value)> {
     ]
 }
 
+/// Whether each request is shown, and not only what counts.
+fn is_verbose() -> bool {
+    std::env::var_os("BENCH_VERBOSE").is_some()
+}
+
 /// One round of all rows.
 pub fn round(count: usize, rows: &mut Rows) -> Result<()> {
     let dir = tempfile::tempdir()?;
@@ -184,6 +189,12 @@ pub fn round(count: usize, rows: &mut Rows) -> Result<()> {
         court.judge(action);
     }
     let times: Vec<f64> = actions.iter().cycle().take(count).map(|action| court.judge(action).1).collect();
+    if is_verbose() {
+        for (at, value) in ordinary().iter().enumerate() {
+            let own: Vec<f64> = times.iter().skip(at).step_by(actions.len()).copied().collect();
+            eprintln!("{:6.1} {:6.1} µs  {value}", median(&own), percentile(&own, 0.99));
+        }
+    }
     rows.decision_p50.value(median(&times));
     rows.decision_p99.value(percentile(&times, 0.99));
 
@@ -194,7 +205,7 @@ pub fn round(count: usize, rows: &mut Rows) -> Result<()> {
         let took = median(&times) / 1000.0;
         ensure!(took < 10_000.0, "{name} took {took} ms");
         worst = worst.max(took);
-        if std::env::var_os("BENCH_VERBOSE").is_some() {
+        if is_verbose() {
             eprintln!("{name}: {took:.2} ms, {:?}", court.judge(&action).0);
         }
     }

@@ -84,6 +84,27 @@ impl Editor {
         Ok(started.elapsed())
     }
 
+    /// The same with a prompt that names its agent; how much else comes with it is not looked at.
+    pub fn turn_with(&mut self, session: &str, agent: &str) -> Result<Duration> {
+        let meta = format!(r#","_meta":{{"conductor":{{"agent":"{agent}"}}}}"#);
+        let params =
+            format!(r#"{{"sessionId":"{session}","prompt":[{{"type":"text","text":"n=1 size=64"}}]{meta}}}"#);
+        let started = Instant::now();
+        let id = self.send("session/prompt", &params)?;
+        let head = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},");
+        let mut answer = None;
+        while answer.is_none() {
+            self.lines(|line| {
+                if line.starts_with(head.as_bytes()) {
+                    answer = Some(line.to_vec());
+                }
+            })?;
+        }
+        let answer = answer.unwrap_or_default();
+        ensure!(memmem::find(&answer, b"\"result\":").is_some(), "the prompt failed: {}", show(&answer));
+        Ok(started.elapsed())
+    }
+
     /// Reads until a request is answered, and checks that it was so many frames, the answer included.
     fn until_answered(&mut self, id: u64, frames: usize, pause: &mut dyn FnMut(usize)) -> Result<()> {
         let head = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},");

@@ -3,6 +3,7 @@
 //! in `tests/bench/README.md`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that reports to people")]
 
+mod contained;
 mod decisions;
 mod editor;
 mod frames;
@@ -37,7 +38,7 @@ const USAGE: &str = "bench [--quick] [--rounds N] [--only PART] [--against PROGR
 
   --quick       a short run of two rounds, for a first impression
   --rounds N    rounds [default: 5; BENCH_ROUNDS]
-  --only PART   one part of each round: round-trips, decisions, streams, crowds, terminal, starts, new, memory,
+  --only PART   one part of each round: round-trips, decisions, streams, crowds, terminal, starts, held, new, memory,
                 journal, recording, shipping, restart, reattach, idle or reconnect; ledger stands for journal to restart,
                 sessions for restart to reconnect
   --against PROGRAM   in the part recording, also compare with another build of `conductor`

@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Result, bail, ensure};
 
 use crate::{
-    decisions,
+    contained, decisions,
     editor::Editor,
     journal,
     lasting::Lasting,
@@ -166,6 +166,10 @@ impl Bench {
                 Part::Decisions => {
                     machine.settle()?;
                     decisions::round(amount.decisions, rows)?;
+                }
+                Part::Held => {
+                    machine.settle()?;
+                    contained::round(&self.programs, amount.starts, rows)?;
                 }
                 Part::Streams => self.streams(index)?,
                 Part::Crowds => self.crowds()?,
@@ -356,7 +360,38 @@ impl Bench {
         self.rows.new.pair(direct, warm);
         let (direct, warm) = self.new_session("slow", self.amount.slow_starts, Programs::direct_slow)?;
         self.rows.new_slow.pair(direct, warm);
+        let (own, added) = self.rebinding(self.amount.starts)?;
+        self.rows.rebind.pair(own, added);
         Ok(())
+    }
+
+    /// What a prompt that goes to another agent, of which a process is warm, takes longer than the next one there;
+    /// beside it that agent's own `session/new`.
+    fn rebinding(&mut self, count: usize) -> Result<(f64, f64)> {
+        self.machine.settle()?;
+        let work = self.service.work();
+        let mut alone = self.programs.direct()?;
+        alone.initialize()?;
+        let mut editor = self.service.editor("slow")?;
+        let (mut own, mut added) = (Vec::new(), Vec::new());
+        for _ in 0..count {
+            self.service.step();
+            let begun = Instant::now();
+            alone.new_session(&work)?;
+            own.push(millis(begun.elapsed()));
+
+            let session = editor.new_session(&work)?;
+            editor.turn_with(&session, "slow")?;
+            // Its successor is not to start in the time that is measured.
+            sleep(SLOW_START + Duration::from_millis(200));
+            let moved = editor.turn_with(&session, "stub")?;
+            let stayed = editor.turn_with(&session, "stub")?;
+            added.push(millis(moved) - millis(stayed));
+            editor.close_session(&session)?;
+        }
+        alone.end()?;
+        editor.end()?;
+        Ok((median(&own), median(&added)))
     }
 
     /// A session in an open editor with a warm agent, against starting the agent.

@@ -129,6 +129,7 @@ impl OnRecord {
         let begun = Instant::now();
         let service = Service::start_at(programs, &self.state)?;
         let took = begun.elapsed().as_secs_f64();
+        service.until_asked()?;
         machine::until_idle(service.pid())?;
         let memory = machine::resident(service.pid())?;
         service.stop()?;

@@ -9,6 +9,7 @@ pub enum Part {
     Crowds,
     Terminal,
     Starts,
+    Held,
     New,
     Memory,
     Journal,
@@ -21,13 +22,14 @@ pub enum Part {
 }
 
 impl Part {
-    pub const ALL: [(&'static str, Self); 15] = [
+    pub const ALL: [(&'static str, Self); 16] = [
         ("round-trips", Self::RoundTrips),
         ("decisions", Self::Decisions),
         ("streams", Self::Streams),
         ("crowds", Self::Crowds),
         ("terminal", Self::Terminal),
         ("starts", Self::Starts),
+        ("held", Self::Held),
         ("new", Self::New),
         ("memory", Self::Memory),
         ("journal", Self::Journal),

@@ -91,7 +91,9 @@ impl Service {
 
     /// Starts one with more settings.
     pub fn start_with(programs: &Programs, settings: &str) -> Result<Self> {
-        Self::start_in(programs, settings, None)
+        let service = Self::start_in(programs, settings, None)?;
+        service.until_asked()?;
+        Ok(service)
     }
 
     /// Starts one with a state directory that is there already.
@@ -114,6 +116,20 @@ impl Service {
         let mut service = Self { programs: programs.clone(), child, dir, watch };
         service.until_ready()?;
         Ok(service)
+    }
+
+    /// Waits until the service has asked the agents what they offer: that is none of what is measured. An older
+    /// program to compare with does not ask.
+    pub fn until_asked(&self) -> Result<()> {
+        let mut command = Command::new(&self.programs.conductor);
+        command.args(["models", "--help"]).stdout(Stdio::null()).stderr(Stdio::null());
+        let asks = command.status()?.success();
+        let due = Instant::now() + READY_TIMEOUT;
+        while asks && !fs::read_to_string(self.path("log"))?.contains("what the agents offer is known") {
+            ensure!(Instant::now() < due, "the agents were not asked within {READY_TIMEOUT:?}");
+            sleep(Duration::from_millis(2));
+        }
+        Ok(())
     }
 
     fn until_ready(&mut self) -> Result<()> {
@@ -267,6 +283,7 @@ max_sessions_per_connection = 256
 command = "{stub}"
 args = ["--ready", "{base}/ready-stub"]
 max = 256
+max_per_user = 256
 
 [agents.slow]
 command = "{stub}"

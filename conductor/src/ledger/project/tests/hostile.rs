@@ -65,6 +65,10 @@ const SEEDS: &[&str] = &[
     r#"{"id":1,"result":{"stopReason":@,"usage":{"inputTokens":@,"totalTokens":@},"outcome":{"outcome":"selected","optionId":@},"terminalId":@,"exitCode":@,"signal":@}}"#,
     r#"{"id":1,"error":{"code":@,"message":@}}"#,
     r#"{"method":"_conductor/session_opened","params":{"how":@,"user":@,"teams":[@,@],"agent":@,"cwd":@,"connection":@}}"#,
+    r#"{"method":"_conductor/asked","params":{"approval":@,"seq":@,"user":@,"approvers":@,"terms":[@],"isShown":@,"rule":@,"reason":@,"dueUs":@}}"#,
+    r#"{"method":"_conductor/answered","params":{"approval":@,"outcome":@,"by":@,"via":@,"reason":@}}"#,
+    r#"{"method":"_conductor/granted","params":{"grant":@,"scope":@,"scopeName":@,"what":@,"parts":[@,@],"by":@,"teams":[@,@],"reason":@,"expiresUs":@,"mostUses":@}}"#,
+    r#"{"method":"_conductor/grant_used","params":{"seq":@,"grant":@,"number":@,"left":@,"subActions":[@]}}"#,
     r#"{"method":"_conductor/session_bound","params":{"binding":@,"process":@,"agentSession":@}}"#,
     r#"{"method":"_conductor/process_ended","params":{"reason":@,"code":@,"signal":@,"crashed":@,"stderr":@}}"#,
     r#"{"id":@,"method":@,"params":@}"#,
@@ -242,4 +246,31 @@ fn state_is_bounded() {
             && state.commands.len() <= 64
             && state.waiting.len() <= waiting::MOST_WAITING
     );
+}
+
+#[test]
+fn protected_places_that_were_changed_unasked_are_accesses_of_their_turn() {
+    let mut tape = Tape::session();
+    let (turn, _) = tape.prompt("go");
+    let paths = json!([
+        { "path": "/w/.git/hooks/pre-commit\n\u{1b}[2J", "change": "appeared" },
+        { "path": "/w/.mcp.json", "change": "removed" },
+        { "path": 7 },
+        { "change": "changed" },
+        "odd",
+    ]);
+    let note = tape.note(note::UNMEDIATED, json!({ "paths": paths, "more": 0 }));
+    tape.note(note::UNMEDIATED, json!({ "toolCallId": "call-1" }));
+    tape.note(note::UNMEDIATED, json!({ "paths": vec![json!({ "path": "/w/.envrc" }); 1000] }));
+    let rows = tape.rows().get(FILE_ACCESSES, "seq item turn user_name agent path access source");
+    assert_eq!(
+        rows[..2],
+        [
+            format!(
+                "{note} | 0 | {turn} | ann | claude | /w/.git/hooks/pre-commit\n\u{1b}[2J | write | survey"
+            ),
+            format!("{note} | 1 | {turn} | ann | claude | /w/.mcp.json | delete | survey"),
+        ]
+    );
+    assert_eq!(rows.len(), 2 + 256, "one frame tells of so many");
 }

@@ -1,5 +1,7 @@
 //! Names that are protected, and names that are not.
 
+use std::path::Component;
+
 use super::*;
 
 #[test]
@@ -12,6 +14,24 @@ fn the_lists_can_be_searched() {
     let folded = |name: &str| fold(OsStr::new(name)) == name;
     assert!(NAMES.iter().chain(FILES).chain(BEGINNINGS).chain(ENDINGS).all(|(name, _)| folded(name)));
     assert!(PAIRS.iter().all(|(one, two, _)| folded(one) && folded(two)));
+    // By these they are told from all others before they are searched for.
+    assert!(NAMES.iter().all(|(name, _)| name.starts_with(['.', '_'])));
+    assert!(BEGINNINGS.iter().chain(ENDINGS).all(|(part, _)| part.contains(['.', '_', '-'])));
+    assert!(COPIES.iter().all(|copy| copy.contains('.') || *copy == "~"));
+}
+
+#[test]
+fn names_are_counted_like_components() {
+    for path in ["/", "/a", "/a/b", "//a//b/", "/a/./b", "a/b", "./a", ".", "..", "/..", "a/../b/.", ""] {
+        let path = Path::new(path);
+        let is_name = |part: &Component<'_>| matches!(part, Component::Normal(_) | Component::ParentDir);
+        let expected: Vec<_> = path.components().enumerate().filter(|(_, part)| is_name(part)).collect();
+        let expected: Vec<_> = expected.iter().map(|(at, part)| (*at, part.as_os_str())).collect();
+        assert_eq!(names(path).collect::<Vec<_>>(), expected, "{path:?}");
+        if path.is_absolute() {
+            assert_eq!(depth(path), path.components().count(), "{path:?}");
+        }
+    }
 }
 
 fn judge(path: &str) -> Option<Protection> {

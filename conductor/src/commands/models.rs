@@ -1,0 +1,237 @@
+//! `conductor models`: what can be chosen, agent by agent.
+
+use std::{io::stdout, process::ExitCode};
+
+use serde_json::{Value, json};
+
+use super::{
+    events::harmless,
+    table::Table,
+    terminal::{Style, clean, print},
+};
+use crate::{
+    cli::{Global, ModelsArgs},
+    client::Client,
+    frame::escape,
+    proto::{AgentModels, AgentState, ListModelsRequest, ModelChoice},
+};
+
+/// How much of one value is shown in a table.
+const SHOWN: usize = 300;
+
+/// Runs the command.
+pub fn run(global: &Global, args: &ModelsArgs) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&format!("cannot start: {error}")),
+    };
+    match runtime.block_on(show(global, args)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => fail(&message),
+    }
+}
+
+#[allow(clippy::print_stderr, reason = "this is a program's message to its user")]
+fn fail(message: &str) -> ExitCode {
+    eprintln!("conductor models: {}", clean(message));
+    ExitCode::FAILURE
+}
+
+async fn show(global: &Global, args: &ModelsArgs) -> Result<(), String> {
+    let client = Client::connect(global, &args.endpoint).await.map_err(|error| error.message)?;
+    let listed = client.agents().list_models(ListModelsRequest {}).await;
+    let listed = listed.map_err(|status| client.explain(&status).message)?;
+    let agents = chosen(listed.into_inner().agents, args)?;
+    print(&match args.json {
+        true => harmless(format!("{:#}\n", agents.iter().map(as_json).collect::<Value>())),
+        false => text(&agents, Style::of(&stdout())),
+    })
+}
+
+/// What was asked for, without what is hidden unless that was.
+fn chosen(mut agents: Vec<AgentModels>, args: &ModelsArgs) -> Result<Vec<AgentModels>, String> {
+    if let Some(name) = &args.agent {
+        agents.retain(|agent| agent.name == *name);
+        if agents.is_empty() {
+            let name = escape(name.as_bytes(), SHOWN);
+            return Err(format!("there is no agent `{name}`; `conductor agents` lists those there are"));
+        }
+    }
+    if !args.all {
+        // Who names an agent wants to see it.
+        agents.retain(|agent| !agent.hidden || args.agent.is_some());
+        for agent in &mut agents {
+            agent.models.retain(|model| !model.hidden);
+            agent.modes.retain(|mode| !mode.hidden);
+        }
+    }
+    Ok(agents)
+}
+
+/// The models, then the modes if there are any.
+fn text(agents: &[AgentModels], style: Style) -> String {
+    let models = table("MODEL", agents, |agent| &agent.models, true);
+    let modes = table("MODE", agents, |agent| &agent.modes, false);
+    let mut out = String::new();
+    for lines in [models, modes].into_iter().filter(|lines| lines.len() > 1) {
+        let gap = if out.is_empty() { "" } else { "\n" };
+        out.push_str(&format!("{gap}{}\n{}\n", style.bold(&lines[0]), lines[1..].join("\n")));
+    }
+    out
+}
+
+fn table(
+    what: &str,
+    agents: &[AgentModels],
+    list: impl Fn(&AgentModels) -> &[ModelChoice],
+    with_empty: bool,
+) -> Vec<String> {
+    let mut table = Table::new(0);
+    table.row(["AGENT", what, "NAME", "ALIASES", "STATUS"]);
+    let shown = |text: &str| if text.is_empty() { "-".into() } else { escape(text.as_bytes(), SHOWN) };
+    for agent in agents {
+        let choices = list(agent);
+        let name = format!("{}{}", shown(&agent.name), if agent.is_default { "*" } else { "" });
+        if choices.is_empty() && with_empty {
+            let none =
+                if agent.reason.is_empty() { "it offers none".to_owned() } else { status(agent, None) };
+            table.row([name.clone(), "-".into(), "-".into(), "-".into(), none]);
+        }
+        for choice in choices {
+            table.row([
+                name.clone(),
+                shown(&choice.own_value),
+                shown(&choice.name),
+                shown(&choice.aliases.join(", ")),
+                status(agent, Some(choice)),
+            ]);
+        }
+    }
+    table.lines()
+}
+
+/// Whether it can be had, and if not, why.
+fn status(agent: &AgentModels, choice: Option<&ModelChoice>) -> String {
+    let mut words = Vec::new();
+    if agent.state() != AgentState::Ready {
+        words.push(format!("{}: {}", state(agent), agent.reason));
+    } else if !agent.reason.is_empty() {
+        words.push(agent.reason.clone());
+    } else {
+        words.push("available".to_owned());
+    }
+    if let Some(choice) = choice {
+        let marks = [
+            (choice.is_default, "the agent's default"),
+            (choice.hidden, "hidden"),
+            (!choice.is_told, "not told by the agent"),
+        ];
+        // What the agent has not told may not be there.
+        if !choice.is_told && words[0] == "available" {
+            words.clear();
+        }
+        words.extend(marks.iter().filter(|(holds, _)| *holds).map(|(_, mark)| (*mark).to_owned()));
+    }
+    escape(words.join(", ").as_bytes(), 4 * SHOWN)
+}
+
+fn state(agent: &AgentModels) -> &'static str {
+    match agent.state() {
+        AgentState::Ready => "ready",
+        AgentState::Unavailable => "unavailable",
+        AgentState::Quarantined => "quarantined",
+        AgentState::Unspecified => "unknown",
+    }
+}
+
+/// The fields of the proto by their names there.
+fn as_json(agent: &AgentModels) -> Value {
+    let choice = |choice: &ModelChoice| {
+        json!({
+            "value": choice.value,
+            "own_value": choice.own_value,
+            "name": choice.name,
+            "description": choice.description,
+            "aliases": choice.aliases,
+            "hidden": choice.hidden,
+            "is_told": choice.is_told,
+            "is_default": choice.is_default,
+        })
+    };
+    json!({
+        "name": agent.name,
+        "title": agent.title,
+        "state": state(agent),
+        "reason": agent.reason,
+        "is_default": agent.is_default,
+        "hidden": agent.hidden,
+        "version": agent.version,
+        "models": agent.models.iter().map(choice).collect::<Value>(),
+        "modes": agent.modes.iter().map(choice).collect::<Value>(),
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+mod tests {
+    use super::*;
+
+    fn choice(value: &str, name: &str) -> ModelChoice {
+        ModelChoice { own_value: value.into(), name: name.into(), is_told: true, ..ModelChoice::default() }
+    }
+
+    fn agents() -> Vec<AgentModels> {
+        let ready = AgentModels { state: AgentState::Ready.into(), ..AgentModels::default() };
+        vec![
+            AgentModels {
+                name: "claude".into(),
+                is_default: true,
+                models: vec![
+                    ModelChoice { is_default: true, aliases: vec!["smart".into()], ..choice("opus", "Opus") },
+                    ModelChoice { hidden: true, ..choice("old", "Old\u{1b}") },
+                    ModelChoice { is_told: false, ..choice("beta", "beta") },
+                ],
+                modes: vec![choice("plan", "Plan")],
+                ..ready.clone()
+            },
+            AgentModels {
+                name: "codex".into(),
+                state: AgentState::Unavailable.into(),
+                reason: "not on PATH".into(),
+                ..AgentModels::default()
+            },
+            AgentModels { name: "demo".into(), hidden: true, ..ready },
+        ]
+    }
+
+    fn args(agent: Option<&str>, all: bool) -> ModelsArgs {
+        let endpoint = crate::cli::EndpointArgs::default();
+        ModelsArgs { endpoint, agent: agent.map(str::to_owned), all, json: false }
+    }
+
+    #[test]
+    fn models_stand_before_modes_and_reasons_in_the_last_column() {
+        let expected = "\
+AGENT    MODEL  NAME  ALIASES  STATUS
+claude*  opus   Opus  smart    available, the agent's default
+claude*  beta   beta  -        not told by the agent
+codex    -      -     -        unavailable: not on PATH
+
+AGENT    MODE  NAME  ALIASES  STATUS
+claude*  plan  Plan  -        available
+";
+        let shown = chosen(agents(), &args(None, false)).unwrap();
+        assert_eq!(text(&shown, Style::default()), expected);
+    }
+
+    #[test]
+    fn hidden_ones_are_shown_on_request() {
+        let all = text(&chosen(agents(), &args(None, true)).unwrap(), Style::default());
+        assert!(all.contains("claude*  old    Old\\u{1b}  -        available, hidden\n"), "{all}");
+        assert!(all.contains("demo     -      -          -        it offers none\n"), "{all}");
+        assert_eq!(chosen(agents(), &args(Some("demo"), false)).unwrap().len(), 1);
+        assert!(
+            chosen(agents(), &args(Some("none"), false)).unwrap_err().contains("there is no agent `none`")
+        );
+    }
+}

@@ -1,0 +1,108 @@
+//! `conductor whoami`: who one is to the service, how that is proven, and until
+//! when.
+
+use std::{
+    io::{self, Write as _, stdout},
+    process::ExitCode,
+};
+
+use serde_json::{Value, json};
+
+use super::{events::harmless, terminal::clean};
+use crate::{
+    cli::{Global, WhoAmIArgs},
+    client::Client,
+    clock::rfc3339_us,
+    frame::escape,
+    proto::{ProofKind, WhoAmIRequest, WhoAmIResponse},
+};
+
+/// How much of one value is shown.
+const SHOWN: usize = 200;
+
+/// Runs the command.
+pub fn run(global: &Global, args: &WhoAmIArgs) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&format!("cannot start: {error}")),
+    };
+    let shown = runtime.block_on(async {
+        let client = Client::connect(global, &args.endpoint).await.map_err(|error| error.message)?;
+        let answer = ask(&client).await?;
+        print(&if args.json {
+            harmless(format!("{:#}\n", as_json(&answer, &client.endpoint)))
+        } else {
+            as_text(&answer, &client.endpoint)
+        })
+    });
+    match shown {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => fail(&message),
+    }
+}
+
+#[allow(clippy::print_stderr, reason = "this is a program's message to its user")]
+fn fail(message: &str) -> ExitCode {
+    eprintln!("conductor whoami: {}", clean(message));
+    ExitCode::FAILURE
+}
+
+/// Who the caller is.
+pub(super) async fn ask(client: &Client) -> Result<WhoAmIResponse, String> {
+    let answer = client.identity().who_am_i(WhoAmIRequest {}).await;
+    Ok(answer.map_err(|status| client.explain(&status).message)?.into_inner())
+}
+
+/// For machines.
+pub(super) fn as_json(answer: &WhoAmIResponse, endpoint: &str) -> Value {
+    json!({
+        "user": answer.user,
+        "teams": answer.teams,
+        "roles": answer.roles,
+        "proof": proof(answer).0,
+        "proof_detail": (!answer.proof_detail.is_empty()).then_some(&answer.proof_detail),
+        "expires_us": (answer.expires_us != 0).then_some(answer.expires_us),
+        "endpoint": endpoint,
+        "server_version": answer.server_version,
+    })
+}
+
+/// For people.
+pub(super) fn as_text(answer: &WhoAmIResponse, endpoint: &str) -> String {
+    let text = |text: &str| if text.is_empty() { "-".to_owned() } else { escape(text.as_bytes(), SHOWN) };
+    let detail = match answer.proof_detail.as_str() {
+        "" => String::new(),
+        detail => format!(" {}", escape(detail.as_bytes(), SHOWN)),
+    };
+    let until =
+        if answer.expires_us == 0 { "it is removed".to_owned() } else { rfc3339_us(answer.expires_us) };
+    format!(
+        "user      {}\nteams     {}\nroles     {}\nproof     {}{detail}\nuntil     {until}\nendpoint  {endpoint}\n",
+        text(&answer.user),
+        text(&answer.teams.join(", ")),
+        text(&answer.roles.join(", ")),
+        proof(answer).1,
+    )
+}
+
+/// How it was proven, for machines and for people.
+fn proof(answer: &WhoAmIResponse) -> (&'static str, &'static str) {
+    match answer.proof() {
+        ProofKind::Local => ("local", "the token in the state directory"),
+        ProofKind::Token => ("token", "API token"),
+        ProofKind::Oidc => ("oidc", "token of"),
+        ProofKind::Certificate => ("certificate", "certificate of"),
+        ProofKind::Unspecified => ("unknown", "in a way that this version does not know"),
+    }
+}
+
+/// Writes to stdout. Whoever reads no more has seen enough.
+pub(super) fn print(text: &str) -> Result<(), String> {
+    let mut out = stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(format!("cannot write to stdout: {error}"))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,180 @@
+//! What stands at the protected places of a session, so that a change of it can be told.
+//!
+//! Where no layer of the kernel holds an agent's own tools, they can change what makes other
+//! programs, or the next session, do something. That is found by looking twice, before a turn and
+//! after it. Nothing is read but names and what the kernel says of each: kind, inode, size, mode,
+//! times, and where a link leads. The time of the last change cannot be set, so content need not
+//! be compared. No link is followed on the way.
+//!
+//! A survey is bounded. What it has not looked at it names, and says nothing of: that a name is
+//! missing there means nothing.
+
+mod git;
+mod places;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use self::{git::repositories, places::Look};
+
+/// What something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Directory,
+    Link,
+    /// A file, or something odd.
+    Other,
+}
+
+/// What the kernel says of a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Found {
+    kind: Kind,
+    mode: u64,
+    inode: u64,
+    size: i64,
+    /// When the content and anything about it was changed last: seconds and nanoseconds.
+    times: [(i64, i64); 2],
+    /// Where a link leads.
+    target: Option<PathBuf>,
+}
+
+/// What became of something between two surveys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// It was not there before.
+    Appeared,
+    /// It is another one, or has another content, mode or target.
+    Changed,
+    /// It is not there any more.
+    Removed,
+}
+
+impl What {
+    /// The word for it in records.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Appeared => "appeared",
+            Self::Changed => "changed",
+            Self::Removed => "removed",
+        }
+    }
+}
+
+/// A protected place that is not as it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// Which one.
+    pub path: PathBuf,
+    /// What became of it.
+    pub what: What,
+}
+
+/// Where a session's protected places are.
+#[derive(Debug)]
+struct Grounds {
+    roots: Vec<PathBuf>,
+    /// Directories of git that the roots belong to. Found once: who changes a `.git` file between
+    /// two surveys must not have us look elsewhere.
+    repositories: Vec<PathBuf>,
+}
+
+/// What was found at the protected places beneath some roots.
+#[derive(Debug, Clone)]
+pub struct Survey {
+    grounds: Arc<Grounds>,
+    found: BTreeMap<PathBuf, Found>,
+    /// Where not all was looked at.
+    partial: BTreeSet<PathBuf>,
+}
+
+impl Survey {
+    /// Looks for the first time.
+    pub fn first(roots: &[PathBuf]) -> Self {
+        let grounds = Grounds { roots: roots.to_vec(), repositories: repositories(roots) };
+        Self::take(Arc::new(grounds))
+    }
+
+    /// Looks at the same places again.
+    #[must_use]
+    pub fn again(&self) -> Self {
+        Self::take(self.grounds.clone())
+    }
+
+    /// A survey that has come to nothing: the disk hangs.
+    pub fn unseen(roots: &[PathBuf]) -> Self {
+        let grounds = Grounds { roots: roots.to_vec(), repositories: Vec::new() };
+        let partial = roots.iter().cloned().collect();
+        Self { grounds: Arc::new(grounds), found: BTreeMap::new(), partial }
+    }
+
+    fn take(grounds: Arc<Grounds>) -> Self {
+        let mut look = Look::new();
+        for repository in &grounds.repositories {
+            look.repository(repository);
+        }
+        for root in &grounds.roots {
+            look.root(root);
+        }
+        Self { found: look.found, partial: look.partial, grounds }
+    }
+
+    /// Where not all was looked at: more than the bounds allow, or not to be read.
+    pub fn partial(&self) -> impl Iterator<Item = &Path> {
+        self.partial.iter().map(PathBuf::as_path)
+    }
+
+    /// What has changed since another survey of the same places, in order of the paths. A directory
+    /// counts for what is in it, unless that could not be told.
+    pub fn changes_since(&self, before: &Self) -> Vec<Change> {
+        let paths: BTreeSet<&PathBuf> = before.found.keys().chain(self.found.keys()).collect();
+        let mut changes: Vec<Change> = Vec::new();
+        for path in paths {
+            let is_partial = self.partial.contains(path) || before.partial.contains(path);
+            let what = match (before.found.get(path), self.found.get(path)) {
+                (Some(then), Some(now)) => (!then.is_same(now, is_partial)).then_some(What::Changed),
+                (None, Some(now)) => {
+                    (now.counts(is_partial) && before.would_have(path)).then_some(What::Appeared)
+                }
+                (Some(then), None) => {
+                    (then.counts(is_partial) && self.would_have(path)).then_some(What::Removed)
+                }
+                (None, None) => None,
+            };
+            // That a directory was swapped for something else says what became of its content.
+            let is_told = |change: &Change| path != &change.path && path.starts_with(&change.path);
+            if let Some(what) = what
+                && !(what == What::Removed && changes.iter().rev().any(is_told))
+            {
+                changes.push(Change { path: path.clone(), what });
+            }
+        }
+        changes
+    }
+
+    /// Whether a place would have been found, had there been something.
+    fn would_have(&self, path: &Path) -> bool {
+        !path.ancestors().skip(1).any(|above| self.partial.contains(above))
+    }
+}
+
+impl Found {
+    /// Whether it counts by itself.
+    fn counts(&self, is_partial: bool) -> bool {
+        self.kind != Kind::Directory || is_partial
+    }
+
+    fn is_same(&self, other: &Self, is_partial: bool) -> bool {
+        match (self.kind, other.kind) {
+            // Its times tell of names in it, which are looked at themselves.
+            (Kind::Directory, Kind::Directory) if !is_partial => self.mode == other.mode,
+            _ => self == other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

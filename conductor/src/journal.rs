@@ -337,7 +337,7 @@ impl Journal {
         let outcome = log.append(batch, class);
         let urgent = log.wanted > log.synced
             || log.unsynced_bytes >= log.settings.sync_bytes
-            || log.unsynced.len() == 1
+            || (log.unsynced.len() == 1 && !log.looks_again)
             || log.chores;
         let end = log.end;
         if troubled != log.is_refusing() || log.alarm() {

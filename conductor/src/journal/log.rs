@@ -173,6 +173,8 @@ pub(super) struct Log {
     pub chores: bool,
     /// The thread waits to be woken.
     pub idle: bool,
+    /// It wakes by itself before what is written now has to be synced.
+    pub looks_again: bool,
     pub closing: bool,
     pub closed: bool,
 }
@@ -220,6 +222,7 @@ impl Log {
             reserve: false,
             chores: true,
             idle: false,
+            looks_again: false,
             closing: false,
             closed: false,
         }

@@ -26,6 +26,9 @@ const MARKS: usize = 4096;
 /// The thread's whole life.
 pub(super) fn run(shared: &Shared) {
     let mut log = shared.lock();
+    // After a sync the thread looks once more by itself. What streams write meanwhile
+    // need not wake it, and most of what follows an effect comes within that time.
+    let mut look_again = None;
     loop {
         let now = Instant::now();
         if log.trouble.as_ref().is_some_and(|trouble| now >= trouble.retry_at) {
@@ -39,10 +42,13 @@ pub(super) fn run(shared: &Shared) {
             continue;
         }
         match due(&log, now) {
-            Due::Now => log = sync(shared, log),
+            Due::Now => {
+                log = sync(shared, log);
+                look_again = Some(Instant::now() + log.settings.sync_delay);
+            }
             Due::At(_) | Due::Idle if log.closing => break,
             Due::At(at) => log = wait(shared, log, Some(at)),
-            Due::Idle => log = wait(shared, log, None),
+            Due::Idle => log = wait(shared, log, look_again.take_if(|at| *at > now)),
         }
     }
     log.closed = true;
@@ -81,6 +87,8 @@ fn due(log: &Log, now: Instant) -> Due {
 
 fn wait<'a>(shared: &'a Shared, mut log: MutexGuard<'a, Log>, until: Option<Instant>) -> MutexGuard<'a, Log> {
     log.idle = true;
+    let soon = Instant::now() + log.settings.sync_delay;
+    log.looks_again = until.is_some_and(|until| until <= soon);
     let mut log = match until {
         None => shared.wake.wait(log).unwrap_or_else(PoisonError::into_inner),
         Some(until) => {
@@ -89,6 +97,7 @@ fn wait<'a>(shared: &'a Shared, mut log: MutexGuard<'a, Log>, until: Option<Inst
         }
     };
     log.idle = false;
+    log.looks_again = false;
     log
 }
 

@@ -54,6 +54,8 @@ fn o02_ten_thousand_starts_at_once_are_answered_each() {
     let service = service(&json!({}))
         .set("agents.fake.max", PROCESSES)
         .set("agents.fake.queue_timeout", "3s")
+        // A handshake has to wait its turn beside all these; how long is not asked here.
+        .set("agents.fake.start_timeout", format!("{}s", PATIENCE.as_secs()))
         .set("service.max_sessions_per_connection", STARTS)
         .start();
     // Somebody works all the while.

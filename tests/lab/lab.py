@@ -25,7 +25,7 @@ from agents import AGENTS, Installer
 from approving import RULES, Approving
 from approving import STEPS as APPROVING_STEPS
 from clients import CLIENTS
-from editor import Editor, Refused, Skip
+from editor import PATIENCE, Editor, Refused, Skip
 from lasting import STEPS as LASTING_STEPS
 from lasting import Lasting
 from moving import STEPS as MOVING_STEPS
@@ -313,7 +313,7 @@ class Service:
                 stdout=log,
                 stderr=log,
             )
-        until = time.monotonic() + 10
+        until = time.monotonic() + PATIENCE
         while not self.endpoint.exists():
             if self.process.poll() is not None or time.monotonic() > until:
                 sys.exit(f"lab: the service does not start:\n{self.log.read_text()}")

@@ -87,7 +87,7 @@ class Acpx:
     def options(self):
         self.expect("demo-large", "set", "model", self.large)
         self.expect("code", "set-mode", "code")
-        self.expect(f"- model: {self.large}\n- mode: code\n", "whoami")
+        self.expect("- model: demo-large\n- mode: code\n", "whoami")
 
     def list(self):
         self.expect("stream 2", "sessions", "list")

@@ -7,6 +7,7 @@ mod choice;
 mod endpoint;
 mod grants;
 mod policy;
+mod search;
 mod usage;
 
 use std::{
@@ -35,6 +36,7 @@ pub use self::policy::{
     CheckPolicyArgs, CountBy, CoverageArgs, ExplainPolicyArgs, PolicyAction, PolicyArgs, ReplayArgs,
     ShowPolicyArgs, StatsArgs,
 };
+pub use self::search::{GivenKind, SearchArgs};
 pub use self::usage::UsageArgs;
 use crate::{clock, config::GivenUrl};
 
@@ -82,6 +84,8 @@ pub enum Command {
     Route(RouteArgs),
     /// List sessions, show what one did, export its record, share it, close it
     Sessions(Box<SessionsArgs>),
+    /// Search what was said and done: messages, tool calls, commands, paths
+    Search(Box<SearchArgs>),
     /// List what rules leave to people, and answer it
     Approvals(ApprovalsArgs),
     /// Keep a token for a service, so that all other commands use it
@@ -365,7 +369,7 @@ pub struct ListSessionsArgs {
     /// 2026-11-16 or 2026-11-16T12:00:00Z
     #[arg(long, value_name = "WHEN", value_parser = clock::parse_since)]
     pub since: Option<SystemTime>,
-    /// Only those with this in the title, a prompt or a message
+    /// Only those with this in the title, or found by `conductor search` for it
     #[arg(long, value_name = "TEXT")]
     pub text: Option<String>,
     /// Only those that touched this file, or a file beneath this directory; not

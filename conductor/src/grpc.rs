@@ -18,6 +18,7 @@ mod looks;
 mod policy;
 mod reading;
 mod rights;
+mod searching;
 mod sessions;
 mod sharing;
 mod strangers;

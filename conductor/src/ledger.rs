@@ -41,6 +41,7 @@ pub mod cell; // a value as a question gets it
 pub mod question; // our own questions, one text for both databases
 pub mod sql; // a person's question, as it was typed
 pub mod history; // sessions, what they did, their frames
+pub mod search; // what was said and done, by its words
 pub mod judgements; // decisions as they were judged, to be judged again
 pub mod overview; // how large it is
 pub mod rebuild; // derived tables anew; another ledger's frames
@@ -127,6 +128,19 @@ impl Ledger {
             let written = *self.journal.written().borrow();
             timeout(SETTLING, self.reached(written)).await.ok();
         }
+    }
+
+    /// The same for whoever searches: what has happened is to be found, too.
+    pub async fn settle_index(&self) {
+        self.settle().await;
+        let Some(reached) = self.status().progress.reached.filter(|_| self.status().progress.down.is_none())
+        else {
+            return;
+        };
+        let mut progress = self.progress.clone();
+        let indexed =
+            progress.wait_for(|progress| progress.indexed.is_some_and(|indexed| indexed >= reached));
+        timeout(SETTLING, indexed).await.ok();
     }
 
     /// What the shipper says, to be told of changes.

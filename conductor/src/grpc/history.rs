@@ -6,7 +6,10 @@ use futures_util::{Stream, StreamExt as _, stream};
 use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
-use super::rights::{Admitted, nothing};
+use super::{
+    rights::{Admitted, nothing},
+    searching,
+};
 use crate::{
     connection::Hub,
     ledger::{
@@ -16,7 +19,8 @@ use crate::{
     proto::{
         GetRecordStatusRequest, GetRecordStatusResponse, GetSessionRequest, GetSessionResponse,
         ListFileAccessesRequest, ListFileAccessesResponse, ListSessionsRequest, ListSessionsResponse,
-        ReadFramesRequest, ReadFramesResponse, get_session_response::Entry, history_server::History,
+        ReadFramesRequest, ReadFramesResponse, SearchRequest, SearchResponse, get_session_response::Entry,
+        history_server::History,
     },
     router::{Access, NotAdmitted},
 };
@@ -130,6 +134,16 @@ impl History for HistoryService {
         Ok(Response::new(ListSessionsResponse { sessions, next_page_token }))
     }
 
+    async fn search(&self, request: Request<SearchRequest>) -> Result<Response<SearchResponse>, Status> {
+        let who = Admitted::of(&request)?;
+        let shared = self.hub.router.shared_with(&who.caller);
+        let (text, filter) = searching::question(request.into_inner(), sight(who), shared)?;
+        self.hub.ledger.settle_index().await;
+        let hits =
+            self.hub.history.search(&text, &filter).await.map_err(|error| searching::refusal(&error))?;
+        Ok(Response::new(hits.into()))
+    }
+
     async fn get_session(
         &self,
         request: Request<GetSessionRequest>,
@@ -214,7 +228,7 @@ fn sight(who: Admitted) -> Option<String> {
     (!who.sees_all()).then_some(who.caller.user)
 }
 
-fn some(text: String) -> Option<String> {
+pub(super) fn some(text: String) -> Option<String> {
     Some(text).filter(|text| !text.is_empty())
 }
 

@@ -49,6 +49,7 @@ async fn rebuild_in(
     writer.without_limits().await?;
     writer.begin(true).await?;
     let total = count(&mut reader, None).await?;
+    writer.forget_index().await?;
     for table in TABLES {
         writer.run_long(AssertSqlSafe(format!("DELETE FROM {}", table.name))).await?;
     }
@@ -78,6 +79,7 @@ async fn rebuild_in(
         }
     }
     writer.run("COMMIT").await?;
+    index(&mut writer).await?;
     Ok(done)
 }
 
@@ -135,6 +137,9 @@ async fn import_from(
         written = written.and(page_written);
         tell(Progress { done, total: total.max(done) });
     }
+    if !mixed {
+        index(&mut target).await?;
+    }
     drop(target);
     if mixed {
         rebuild_in(settings, tell).await?;
@@ -146,6 +151,13 @@ async fn import_from(
         );
     }
     Ok(written)
+}
+
+/// Makes everything findable. Whoever interrupts this leaves the rest to the
+/// service.
+async fn index(sink: &mut Sink) -> Result<(), LedgerError> {
+    while sink.index_some().await? {}
+    Ok(())
 }
 
 async fn count(sink: &mut Sink, stream: Option<Uuid>) -> Result<u64, LedgerError> {

@@ -88,7 +88,8 @@ async fn grant(owner: &mut PgConnection, role: &str) -> Result<(), LedgerError> 
         "GRANT USAGE ON SCHEMA {schema} TO {role}; \
          GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role}; \
          GRANT INSERT ON frames, frame_conflicts TO {role}; \
-         GRANT INSERT, UPDATE ON {} TO {role}",
+         GRANT INSERT, UPDATE ON {} TO {role}; \
+         GRANT INSERT, UPDATE, DELETE ON search_docs, search_pending TO {role}",
         derived.join(", ")
     );
     sqlx::raw_sql(AssertSqlSafe(statements)).execute(owner).await?;

@@ -24,6 +24,7 @@ use tracing::{error, info, warn};
 use super::{
     error::LedgerError,
     row::{Reached, Row, Stored},
+    search::Pace,
     settings::{Place, Settings},
     sink::{Sink, Written},
     states::States,
@@ -69,6 +70,8 @@ pub struct Progress {
     pub since_us: i64,
     /// Where the ledger is, once it was asked.
     pub reached: Option<Position>,
+    /// Up to here it can be searched.
+    pub indexed: Option<Position>,
     /// What was written since the start.
     pub written: Written,
     /// Batches that were committed since the start.
@@ -174,6 +177,7 @@ impl Shipper {
         pin!(ending);
         let mut synced = self.journal.synced();
         let mut prepared = Instant::now();
+        let mut pace = Pace::default();
         loop {
             synced.mark_unchanged();
             let batch = match self.pending.take() {
@@ -185,9 +189,20 @@ impl Shipper {
             };
             let Some(batch) = batch else {
                 self.tell_up();
+                if pace.is_due() || self.stop.is_cancelled() {
+                    select! {
+                        indexed = self.index(sink, &mut pace) => indexed?,
+                        () = &mut ending => return Ok(()),
+                    }
+                    if !pace.is_behind() && self.stop.is_cancelled() {
+                        return Ok(());
+                    }
+                    continue;
+                }
                 select! {
                     changed = synced.changed() => if changed.is_err() { return Ok(()) },
-                    () = self.stop.cancelled() => return Ok(()),
+                    () = pace.next() => {}
+                    () = self.stop.cancelled() => {}
                 }
                 continue;
             };
@@ -202,17 +217,43 @@ impl Shipper {
                 () = &mut ending => return Ok(()),
             };
             match written {
-                Ok(written) => self.wrote(batch.end, written),
+                Ok(written) => {
+                    self.wrote(batch.end, written);
+                    pace.has_news();
+                }
                 Err(error) => {
                     self.pending = Some(batch);
                     return Err(error);
                 }
+            }
+            if pace.is_late() {
+                self.index(sink, &mut pace).await?;
             }
             if prepared.elapsed() > PREPARE {
                 sink.prepare().await?;
                 prepared = Instant::now();
             }
         }
+    }
+
+    /// Makes some of what was written findable. That this fails is no reason not
+    /// to record.
+    async fn index(&mut self, sink: &mut Sink, pace: &mut Pace) -> Result<(), LedgerError> {
+        match sink.index_some().await {
+            Ok(more) => pace.did(more),
+            Err(LedgerError::Value(why)) => {
+                warn!(
+                    ledger = self.settings.shown(),
+                    why, "the index for search cannot be written; frames are, and this is tried again"
+                );
+                pace.failed();
+            }
+            Err(error) => return Err(error),
+        }
+        if !pace.is_behind() {
+            self.progress.send_modify(|progress| progress.indexed = progress.reached);
+        }
+        Ok(())
     }
 
     /// Asks the database where it is. The batch whose answer was lost is there

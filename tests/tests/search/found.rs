@@ -48,7 +48,7 @@ async fn what_is_found_is_what_looking_through_everything_finds() {
         let things = corpus(&bench, SEED).await;
         let history = history(&bench);
         let mut lot = Lot::new(SEED + 1);
-        while searches % 250 != 249 {
+        while searches % 150 != 149 {
             let typed = typed(&mut lot, &things);
             if typed.is_empty() {
                 continue;
@@ -74,7 +74,7 @@ async fn what_is_found_is_what_looking_through_everything_finds() {
         searches += 1;
     }
     // Else it would have shown nothing.
-    assert!(found > 10_000, "{found} hits of {searches} searches");
+    assert!(found > 5_000, "{found} hits of {searches} searches");
 }
 
 #[tokio::test]

@@ -36,8 +36,9 @@ const LARGEST_PAGE: usize = 500;
 /// whatever is asked; who wants more asks for the next page.
 const MOST_WINDOWS: usize = 32;
 
-/// So many for a list of sessions.
-const MOST_FOR_SESSIONS: usize = 16;
+/// For a list of sessions there are so many, each so many times larger.
+const MOST_FOR_SESSIONS: usize = 4;
+const LARGER: usize = 4;
 
 /// A hit counts half as much as one of today when it is very old, and is half
 /// the way there after so many days.
@@ -339,7 +340,7 @@ async fn sessions(mut asking: Asking<'_>) -> Result<Vec<Uuid>, LedgerError> {
     let mut sessions = Vec::new();
     let mut top = i64::MAX;
     for _ in 0..MOST_FOR_SESSIONS {
-        let window = asking.window(top, i64::MIN, WINDOW).await?;
+        let window = asking.window(top, i64::MIN, LARGER * WINDOW).await?;
         let (candidates, read_to) = read(&mut asking, &window.docs).await?;
         sessions.extend(rank(&asking, candidates, top).iter().map(|hit| hit.candidate.row.key.session));
         if !window.more && read_to.is_none() {

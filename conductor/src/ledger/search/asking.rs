@@ -2,11 +2,10 @@
 //! first, and what they say.
 //!
 //! A common word is in half of all texts, and Postgres' index has no order: so
-//! it is asked for the newest documents first, one by one, and for all that fit
-//! only if there were not enough among them. FTS5 goes from the newest on by
+//! it is asked for the newest documents first, one by one, then for those of
+//! the recent ones that its index finds, and for all that fit only if there were
+//! not enough among them. FTS5 goes from the newest on by
 //! itself, as its documents are numbered by their time.
-
-use sqlx::AssertSqlSafe;
 
 use super::{
     Filter, Kind, Source,
@@ -25,8 +24,10 @@ use crate::ledger::{
 /// Hits are ranked among so many of the newest.
 pub(super) const WINDOW: usize = 256;
 
-/// So many of the newest documents Postgres looks at before it uses its index.
+/// So many of the newest documents Postgres looks at before it uses its index,
+/// and to so many it keeps when it does, before it looks at all.
 const PROBE: usize = 4096;
+const RECENT: usize = 65_536;
 
 /// About so many bytes of texts are held at once.
 const MOST_BYTES: usize = 8 << 20;
@@ -36,8 +37,10 @@ const FEW_SHARED: usize = 64;
 
 /// What the planner must not try: it would read all rows for a word that it takes
 /// for common, and compile what runs for some milliseconds.
-const PLANNING: &str =
-    "SET enable_seqscan = off; SET jit = off; SET max_parallel_workers_per_gather = 0; SET work_mem = '32MB'";
+/// The answer is whether parts of lines can be found.
+const PLANNING: &str = "SELECT to_regclass('search_docs_on_line') IS NOT NULL, \
+     set_config('enable_seqscan', 'off', false), set_config('jit', 'off', false), \
+     set_config('max_parallel_workers_per_gather', '0', false), set_config('work_mem', '32MB', false)";
 
 /// A document that may fit.
 #[derive(Debug)]
@@ -95,6 +98,17 @@ pub(super) struct Window {
     pub(super) more: bool,
 }
 
+/// Where documents are looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Among the newest, without an index.
+    Newest,
+    /// Among the recent ones, by the index.
+    Recent,
+    /// Among all.
+    All,
+}
+
 /// A search under way, over one connection.
 pub(super) struct Asking<'a> {
     reader: Reader,
@@ -102,6 +116,8 @@ pub(super) struct Asking<'a> {
     filter: &'a Filter,
     /// Whether parts of lines can be found.
     pub(super) has_parts: bool,
+    /// What Postgres was last told.
+    is_by_bitmaps: bool,
 }
 
 impl<'a> Asking<'a> {
@@ -110,15 +126,14 @@ impl<'a> Asking<'a> {
         query: &'a Query,
         filter: &'a Filter,
     ) -> Result<Self, LedgerError> {
-        let has_parts = match &mut reader {
-            Reader::Postgres(connection) => {
-                sqlx::raw_sql(AssertSqlSafe(PLANNING)).execute(&mut **connection).await?;
-                let question = Question::new("SELECT to_regclass('search_docs_on_line') IS NOT NULL");
-                reader.ask::<Yes>(question, usize::MAX).await?.first().is_some_and(|yes| yes.0)
+        let has_parts = match &reader {
+            Reader::Postgres(_) => {
+                let asked = reader.ask::<Yes>(Question::new(PLANNING), usize::MAX).await?;
+                asked.first().is_some_and(|yes| yes.0)
             }
             Reader::Sqlite(_) => true,
         };
-        Ok(Self { reader, query, filter, has_parts })
+        Ok(Self { reader, query, filter, has_parts, is_by_bitmaps: false })
     }
 
     /// The documents between two, both included, that may fit; about so many.
@@ -161,16 +176,24 @@ impl<'a> Asking<'a> {
     ) -> Result<Vec<i64>, LedgerError> {
         let by_parts = is_lines && self.has_parts && self.query.wanted().any(|term| term.is_part());
         let tags = self.tags(kinds);
-        let mut asked = Vec::new();
-        match &self.reader {
-            Reader::Sqlite(_) => asked.push(self.sqlite(&tags, by_parts, range)),
-            Reader::Postgres(_) => {
-                asked.push(self.postgres(&tags, by_parts, range, true));
-                asked.push(self.postgres(&tags, by_parts, range, false));
-            }
-        }
+        let ways: &[Way] = match &self.reader {
+            Reader::Sqlite(_) => &[Way::All],
+            Reader::Postgres(_) => &[Way::Newest, Way::Recent, Way::All],
+        };
         let mut docs = Vec::new();
-        for mut question in asked {
+        for way in ways {
+            let mut range = range;
+            if *way == Way::Recent {
+                match self.recent(range).await? {
+                    Some(bottom) => range.1 = bottom,
+                    None => continue,
+                }
+            }
+            self.by_bitmaps(*way != Way::Newest).await?;
+            let mut question = match &self.reader {
+                Reader::Sqlite(_) => self.sqlite(&tags, by_parts, range),
+                Reader::Postgres(_) => self.postgres(&tags, by_parts, range, *way == Way::Newest),
+            };
             question.push(&format!(" LIMIT {most}"));
             docs = self.reader.ask::<Doc>(question, usize::MAX).await?;
             if docs.len() >= most {
@@ -178,6 +201,30 @@ impl<'a> Asking<'a> {
             }
         }
         Ok(docs.into_iter().map(|doc| doc.0).collect())
+    }
+
+    /// Has Postgres find all numbers of documents before it reads one of them, or
+    /// go through them in order. Left to itself, it reads the words of all that
+    /// are recent, which are long, in the place of its index.
+    async fn by_bitmaps(&mut self, wanted: bool) -> Result<(), LedgerError> {
+        if self.is_by_bitmaps != wanted && matches!(self.reader, Reader::Postgres(_)) {
+            let setting = if wanted { "off" } else { "on" };
+            let question = format!("SELECT set_config('enable_indexscan', '{setting}', false) = '{setting}'");
+            self.reader.ask::<Yes>(Question::new(question), usize::MAX).await?;
+            self.is_by_bitmaps = wanted;
+        }
+        Ok(())
+    }
+
+    /// The oldest of the recent documents of a range; `None` if it has no more
+    /// than these.
+    async fn recent(&mut self, (top, bottom): (i64, i64)) -> Result<Option<i64>, LedgerError> {
+        self.by_bitmaps(false).await?;
+        let mut question = Question::new("SELECT doc FROM search_docs");
+        question.bind(" WHERE doc <= ?", Value::Int(top));
+        question.bind(" AND doc >= ?", Value::Int(bottom));
+        question.push(&format!(" ORDER BY doc DESC OFFSET {RECENT} LIMIT 1"));
+        Ok(self.reader.ask::<Doc>(question, usize::MAX).await?.first().map(|doc| doc.0))
     }
 
     /// What tags a document must have: one of each list.

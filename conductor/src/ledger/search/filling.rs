@@ -15,7 +15,7 @@ use super::{
 use crate::ledger::{cell, error::LedgerError, question::Record, sink::Sink};
 
 /// So many rows at a time, and about so many bytes.
-const STEP: usize = 256;
+const STEP: usize = 512;
 const MOST_BYTES: usize = 4 << 20;
 
 /// How often another number is tried for a document; so many never come at once.

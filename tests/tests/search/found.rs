@@ -222,7 +222,7 @@ async fn whatever_is_typed_is_only_searched_for() {
             match history.search(text, &Filter::default()).await {
                 Ok(_) => {}
                 Err(SearchError::Refused("text", why)) => {
-                    assert!(why.contains("can be searched for"), "{text}: {why}")
+                    assert!(why.contains("can be searched for"), "{text}: {why}");
                 }
                 Err(other) => panic!("{text:?}: {other}"),
             }

@@ -41,6 +41,7 @@ pub use self::{
 use self::{disk::Disk, log::Log};
 pub use crate::config::Recording;
 use crate::record::{Destination, Origin, Stream};
+use crate::redact::Redaction;
 
 mod batch;
 mod cursor;
@@ -224,6 +225,7 @@ struct Shared {
     dir: PathBuf,
     id: Uuid,
     recording: Recording,
+    redaction: Redaction,
     log: Mutex<Log>,
     /// Wakes the thread.
     wake: Condvar,
@@ -288,7 +290,7 @@ impl Journal {
     ) -> Result<(Self, Recovered), JournalError> {
         let mut recovered = Recovered::default();
         let id = recover::prepare(dir, &*disk, &mut recovered)?;
-        let recording = settings.recording;
+        let (recording, redaction) = (settings.recording, settings.redaction.clone());
         let mut log = Log::new(dir.to_path_buf(), id, settings, disk);
         recover::recover(&mut log, &mut recovered)?;
         if let Err(failure) = log.make_reserve() {
@@ -301,6 +303,7 @@ impl Journal {
             dir: dir.to_path_buf(),
             id,
             recording,
+            redaction,
             wake: Condvar::new(),
             released: AtomicU64::new(0),
             synced: watch::Sender::new(log.synced_end),
@@ -322,6 +325,11 @@ impl Journal {
     /// What effects wait for.
     pub fn recording(&self) -> Recording {
         self.0.shared.recording
+    }
+
+    /// How secrets are kept out of what is written here.
+    pub fn redaction(&self) -> &Redaction {
+        &self.0.shared.redaction
     }
 
     /// The journal's id. Every segment carries it, and the ledger knows it.

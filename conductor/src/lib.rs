@@ -7,6 +7,7 @@ pub mod queue; // a queue bounded in items and bytes
 pub mod acp; // what the conductor itself says
 pub mod options; // what an agent lets people choose
 pub mod record; // what is written down: streams, origins, notes
+pub mod redact; // the recorded form of a frame: as it came, but for secrets
 pub mod metrics; // what is counted, without a lock
 
 // What the service knows and trusts.

@@ -35,15 +35,16 @@ use crate::{
     grants::{Book, Scope},
     grpc,
     identity::{door::Door, oidc::Keys, present::Present, tokens::Tokens},
-    journal::{Journal, Recording},
+    journal::{self, Journal, Recording},
     ledger::{self, Ledger, history::History},
     limits::Limits,
     metrics::Reloaded,
     notify::Manager,
     policy::{Live, Policy, PolicyError, Publisher},
     pool::Pool,
+    redact::Redaction,
     router::Router,
-    state::{ServiceState, StateDir},
+    state::{ServiceState, StateDir, kept::Kept},
     store::{
         Books, Store,
         behind::{self, CaughtUp},
@@ -195,7 +196,10 @@ async fn serve(
     let tasks = Tasks::counted(metrics.clone());
     let (publish, configured) = watch::channel(config.clone());
     let (rule, policy) = Live::new(policy);
-    let (journal, recovered) = Journal::open(&state.path().join("journal"), (&config.journal).into())
+    let key = state.tag_key().map_err(|error| error.to_string())?;
+    let redaction = Redaction::new(&key, config.journal.patterns());
+    let settings = journal::Settings { redaction, ..(&config.journal).into() };
+    let (journal, recovered) = Journal::open(&state.path().join("journal"), settings)
         .map_err(|error| format!("the journal cannot be opened: {error}"))?;
     info!(
         segments = recovered.segments,
@@ -208,6 +212,8 @@ async fn serve(
     let (mut store, router, grants, tokens) = open_store(&state, &journal, &config).await?;
     let shares = store.shares().await.map_err(|error| format!("the shares cannot be read: {error}"))?;
     router.shared_before(shares);
+    let kept = Kept::new(state.path());
+    kept.sweep(|session| router.row(session).is_some());
     let (saving, stop_saving) = (Tasks::default(), CancellationToken::new());
     let (offers, stamps) =
         store.catalogue().await.map_err(|error| format!("what the agents offer cannot be read: {error}"))?;
@@ -225,6 +231,7 @@ async fn serve(
         router,
         history: History::new(ledger.settings().clone(), Some(journal.clone())),
         journal,
+        kept,
         ledger,
         tasks: tasks.clone(),
         config: configured,

@@ -2,12 +2,15 @@
 //! trust each other. It holds the lock that keeps a second service out, the
 //! token that clients present, the endpoint to present it to and, with TLS, by
 //! what clients on this host know its certificate, whatever name that is for.
-//! [`logins`] keeps what a user has for services elsewhere.
+//! [`logins`] keeps what a user has for services elsewhere, [`kept`] what sessions were given
+//! and their record does not hold.
 //!
 //! Only its owner may write to it, since whoever can replace the token or the
 //! endpoint can impersonate the service or its clients.
 
+pub mod kept;
 pub mod logins;
+mod tag_key;
 
 use std::{
     ffi::OsString,
@@ -424,6 +427,18 @@ pub enum StateError {
     /// The token must not be used.
     #[error("{} {why}; remove it and start the conductor again, which makes a new one", path.display())]
     BadToken {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The key of tags must not be used.
+    #[error(
+        "{} {why}; remove it and start the conductor again, which makes a new one: secrets have other tags from \
+         then on",
+        path.display()
+    )]
+    BadKey {
         /// Its file.
         path: PathBuf,
         /// What is wrong with it.

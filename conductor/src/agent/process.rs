@@ -38,6 +38,7 @@ use super::{
 use crate::{
     config,
     contain::{Container, Containment, Held, Premises, reach::Needs},
+    redact::Known,
 };
 
 /// After end of file on its stdin, an agent has this long to leave.
@@ -102,13 +103,15 @@ pub struct Launch {
     pub cwd: PathBuf,
     /// What is to hold it.
     pub containment: Containment,
+    /// What of all that is secret, so that it is kept out of the record.
+    pub known: Known,
 }
 
 // Written by hand because the environment holds secrets: its names are shown, its
 // values never.
 impl fmt::Debug for Launch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { program, args, env, shared_env, cwd, containment } = self;
+        let Self { program, args, env, shared_env, cwd, containment, known } = self;
         f.debug_struct("Launch")
             .field("program", program)
             .field("args", args)
@@ -116,6 +119,7 @@ impl fmt::Debug for Launch {
             .field("shared_env", &shared_env.keys())
             .field("cwd", cwd)
             .field("containment", containment)
+            .field("known", known)
             .finish()
     }
 }
@@ -177,6 +181,7 @@ impl Launch {
                 env.insert(name.into(), value);
             }
         }
+        let known = home::known(agent, own, &env);
         env.extend(agent.env.iter().map(|(key, value)| (key.into(), value.into())));
         // What somebody has of their own counts more than what all have, but less than
         // what makes the agent ask.
@@ -208,6 +213,7 @@ impl Launch {
             shared_env: Arc::new(shared_env),
             cwd,
             containment,
+            known,
         })
     }
 

@@ -106,6 +106,17 @@ impl Checker<'_> {
     }
 
     fn journal(&self, config: &Config) -> Result<(), ConfigError> {
+        for pattern in &config.journal.secret_patterns {
+            let refuse = |what: &str| {
+                let what = format!("`journal.secret_patterns` holds `{pattern}`, which {what}");
+                self.origins.refuse(&["journal", "secret_patterns"], &what, "correct it, or remove it")
+            };
+            match regex::bytes::Regex::new(pattern) {
+                Ok(regex) if regex.is_match(b"") => return Err(refuse("matches where there is nothing")),
+                Ok(_) => {}
+                Err(error) => return Err(refuse(&format!("is no expression: {error}"))),
+            }
+        }
         if config.journal.cap >= LEAST_CAP {
             return Ok(());
         }

@@ -18,6 +18,16 @@ pub struct Journal {
     /// How long what the ledger has stays on this host.
     #[serde(with = "duration")]
     pub keep: Duration,
+    /// What else is a secret, as expressions, wherever it stands in a text.
+    pub secret_patterns: Vec<String>,
+}
+
+impl Journal {
+    /// The expressions of `secret_patterns`. The configuration was checked, so that all are
+    /// there.
+    pub fn patterns(&self) -> Vec<regex::bytes::Regex> {
+        self.secret_patterns.iter().filter_map(|text| regex::bytes::Regex::new(text).ok()).collect()
+    }
 }
 
 /// What effects wait for.

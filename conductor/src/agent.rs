@@ -244,10 +244,14 @@ impl Process {
         }
     }
 
+    /// What it has said as others may see it.
+    pub fn redacted(&self, text: &str) -> String {
+        self.redaction.text(&self.known.borrow(), text).into_owned()
+    }
+
     /// Counts a breach of the protocol; too many end the process.
     pub fn violation(&self, what: impl fmt::Display) {
-        let what = what.to_string();
-        let what = self.redaction.text(&self.known.borrow(), &what).into_owned();
+        let what = self.redacted(&what.to_string());
         info!(agent = %self.agent, pid = self.pid, %what, "agent breached the protocol");
         if self.violations.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_VIOLATIONS {
             self.stop(Cause::Violations(what));

@@ -47,6 +47,16 @@ impl Secret {
         (value.len() >= words::SHORTEST).then(|| Self { kind, value: value.to_vec() })
     }
 
+    /// Itself, and its lines if it has several: what is written to stderr comes line by line.
+    fn with_lines(self) -> Vec<Self> {
+        let text = String::from_utf8_lossy(&self.value).into_owned();
+        let lines = text.lines().filter(|line| text.contains('\n') && !words::is_ordinary(line));
+        let lines = lines.filter_map(|line| Self::declared(self.kind, line.as_bytes()));
+        let mut all: Vec<Self> = lines.collect();
+        all.insert(0, self);
+        all
+    }
+
     /// What is secret in a file: values that have a name or stand alone in their line.
     pub fn in_file(kind: Kind, content: &[u8]) -> Vec<Self> {
         let text = String::from_utf8_lossy(content);
@@ -112,7 +122,7 @@ impl Known {
     pub fn with(&self, more: impl IntoIterator<Item = Secret>) -> Self {
         let old = self.0.as_ref().map(|table| table.secrets.as_slice()).unwrap_or_default();
         let mut secrets = old.to_vec();
-        for secret in more {
+        for secret in more.into_iter().flat_map(Secret::with_lines) {
             let is_new = secret.value.len() >= words::SHORTEST
                 && !super::is_mark(&secret.value)
                 && !secrets.iter().any(|known| known.value == secret.value);

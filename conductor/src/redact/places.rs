@@ -142,7 +142,10 @@ pub(super) fn walk(frame: &[u8], is_login: bool, met: &mut impl FnMut(Met<'_>)) 
             _ => {
                 let ends = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\t' | b'\r' | b'\n');
                 let end = at + frame[at..].iter().position(ends).unwrap_or(frame.len() - at);
-                if end == at || frame[at..end].contains(&b'"') {
+                let is_scalar =
+                    |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+                let begins = matches!(byte, b'-' | b'0'..=b'9' | b't' | b'f' | b'n');
+                if !begins || stack.is_empty() || !frame[at..end].iter().all(is_scalar) {
                     return false;
                 }
                 let place = scalar(&stack, is_login);

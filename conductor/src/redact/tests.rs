@@ -1,4 +1,5 @@
 //! What is replaced, what is not, and that a frame stays a frame.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -122,6 +123,13 @@ fn a_long_value_that_was_cut_is_found_as_far_as_it_goes() {
 }
 
 #[test]
+fn lines_of_a_value_are_found_alone() {
+    let known = known(&["first-l1ne\nsecond-l1ne\nplain"]);
+    let text = redaction().text(&known, "x second-l1ne y plain").into_owned();
+    assert!(text.starts_with("x <secret:env:") && text.ends_with("> y plain"), "{text}");
+}
+
+#[test]
 fn tokens_are_known_by_their_looks() {
     let letters = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7aB3dE6gH9jK2mN5pQ8sT1vW4yZ7aB3dE6gH9jK2mN5pQ8";
     let digits: String =
@@ -237,6 +245,17 @@ fn what_is_no_json_is_text() {
     let known = known(&["canary-1234"]);
     let got = redaction().frame(&known, b"panic: \"canary-1234\" {").unwrap();
     assert!(got.starts_with(b"panic: \"<secret:env:") && got.ends_with(b">\" {"));
+    for text in [
+        "a=&> and canary-1234 then",
+        "1 canary-1234",
+        "true canary-1234",
+        "{} canary-1234",
+        "[1]canary-1234",
+        "-canary-1234",
+    ] {
+        let got = redaction().frame(&known, text.as_bytes()).unwrap();
+        assert!(!String::from_utf8_lossy(&got).contains("canary"), "{text}");
+    }
 }
 
 #[test]

@@ -430,7 +430,16 @@ impl Session {
             let refusal = Refusal::new(code::LIMIT, TOO_MUCH_WAITS);
             return self.say_agent(refusal.frame(frame.get(frame.peek().id)), Class::Stop);
         }
-        let (kind, title, input) = described(frame.peek().method, &params);
+        let method = frame.peek().method;
+        let (kind, mut title, mut input) = described(method, &params);
+        // What is cut is cut from the recorded form: the half of a secret is not known for one.
+        if let Some(clean) = self.recorder.redacted_value(&params) {
+            let (_, clean_title, clean_input) = described(method, &clean);
+            title = clean_title;
+            if method == Method::FsWrite {
+                input = clean_input;
+            }
+        }
         let mut ask = Ask::new(frame.copy(frame.peek().id), frame.peek().method);
         ask.held = Some(Held::Request(frame.clone()));
         self.ask_people(ask, kind, &title, &input, ruling);

@@ -145,6 +145,7 @@ fn files(dir: &Path, except: &[PathBuf], found: &mut Vec<PathBuf>) {
 pub fn journal(service: &Service) -> Vec<u8> {
     let mut found = Vec::new();
     files(&service.state().join("journal"), &[], &mut found);
+    found.sort();
     found.iter().flat_map(|path| fs::read(path).unwrap()).collect()
 }
 

@@ -72,7 +72,9 @@ async fn a_session_that_nobody_has_open_is_opened_with_its_secrets() {
 
 #[test]
 fn an_agent_that_dies_and_a_service_that_is_killed_cost_no_secret() {
-    let mut service = service(&json!({})).start();
+    // Nobody has to be asked about a server that is in the catalogue.
+    let tools = json!({ "command": "true", "env": { "TOOL_TOKEN": SECRET } });
+    let mut service = service(&json!({})).set("mcp.tools", tools).start();
     let mut editor = service.editor();
     let servers = json!([{ "name": "tools", "command": "true", "args": [],
         "env": [{ "name": "TOOL_TOKEN", "value": SECRET }] }]);

@@ -6,11 +6,12 @@ use conductor::proto::{CreateSessionRequest, PromptRequest, sessions_client::Ses
 use conductor_tests::{
     collector::Collector,
     editor::Editor,
-    harness::{Service, service},
+    harness::{Builder, Service, service},
     people::{Person, channel, owner},
     postgres::Database,
 };
 use serde_json::{Value, json};
+use tokio::runtime::Runtime;
 
 use crate::canaries::Canaries;
 
@@ -130,7 +131,27 @@ fn others_have_not(service: &Service, own: &[&str], injected: &[(&str, String)])
     }
 }
 
-async fn plant(mut builder: conductor_tests::harness::Builder, database: Option<Database>) {
+/// The rest of them, over the typed API.
+async fn over_the_typed_api(service: &Service, canaries: &mut Canaries, team_env: &str, team_args: &str) {
+    let mut typed = SessionsClient::new(channel(service).await);
+    let person = owner(service);
+    let own = json!([{ "name": "team", "command": "true", "args": ["--token", team_args],
+        "env": [{ "name": "TEAM", "value": team_env }] }]);
+    let request = CreateSessionRequest {
+        cwd: service.work().to_str().unwrap().to_owned(),
+        mcp_servers_json: own.to_string(),
+        ..Default::default()
+    };
+    let session = typed.create(person.request(request)).await.unwrap().into_inner().session_id;
+    while canaries.all.len() < MOST {
+        let text = format!("over the typed API: {}", canaries.token());
+        let request = PromptRequest { session_id: session.clone(), text, ..Default::default() };
+        let mut events = typed.prompt(person.request(request)).await.unwrap().into_inner();
+        while events.message().await.unwrap().is_some() {}
+    }
+}
+
+fn plant(mut builder: Builder, runtime: &Runtime, database: Option<&Database>) {
     let mut canaries = Canaries::default();
     let collector = Collector::new();
     let dir = builder.dir().to_path_buf();
@@ -152,7 +173,7 @@ async fn plant(mut builder: conductor_tests::harness::Builder, database: Option<
     }
     let (handed_on, configured) = (canaries.next(), canaries.next());
     let (team_env, team_args) = (canaries.next(), canaries.next());
-    if let Some(database) = &database {
+    if let Some(database) = database {
         builder = builder.set("ledger.url", database.url());
     }
     let mut service = builder
@@ -226,13 +247,13 @@ async fn plant(mut builder: conductor_tests::harness::Builder, database: Option<
         let session = opened["sessionId"].as_str().unwrap().to_owned();
         let words = last[0]["env"][0]["value"].as_str().unwrap();
         let id = editor.prompt_do(&session, &json!([
-            { "stderr": format!("panicked at {words}\n") }, { "line": format!("{words} is no frame") }, { "exit": 3 }]));
+            { "stderr": format!("died of {words}\n") }, { "line": format!("{words} is no frame") }, { "exit": 3 }]));
         let error = editor.error_of(&id);
         canaries.are_not_in("an error after a crash", error.to_string().as_bytes());
     }
 
     // Somebody logs in.
-    let mut editor = owner(&service).editor(&service);
+    let mut editor = service.editor();
     let (key, header) = (canaries.next(), canaries.next());
     let id = editor.request(
         "authenticate",
@@ -241,23 +262,7 @@ async fn plant(mut builder: conductor_tests::harness::Builder, database: Option<
     );
     editor.response(&id);
 
-    // Over the typed API.
-    let mut typed = SessionsClient::new(channel(&service).await);
-    let person = owner(&service);
-    let own = json!([{ "name": "team", "command": "true", "args": ["--token", team_args],
-        "env": [{ "name": "TEAM", "value": team_env }] }]);
-    let request = CreateSessionRequest {
-        cwd: service.work().to_str().unwrap().to_owned(),
-        mcp_servers_json: own.to_string(),
-        ..Default::default()
-    };
-    let session = typed.create(person.request(request)).await.unwrap().into_inner().session_id;
-    while canaries.all.len() < MOST {
-        let text = format!("over the typed API: {}", canaries.token());
-        let request = PromptRequest { session_id: session.clone(), text, ..Default::default() };
-        let mut events = typed.prompt(person.request(request)).await.unwrap().into_inner();
-        while events.message().await.unwrap().is_some() {}
-    }
+    runtime.block_on(over_the_typed_api(&service, &mut canaries, &team_env, &team_args));
     assert!(canaries.all.len() >= MOST, "{}", canaries.all.len());
 
     canaries.are_in_no_command_line(&service);
@@ -272,18 +277,19 @@ async fn plant(mut builder: conductor_tests::harness::Builder, database: Option<
     for entry in fs::read_dir(state.join("kept")).into_iter().flatten().flatten() {
         assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     }
-    if let Some(database) = &database {
-        canaries.are_in_no_table(database).await;
+    if let Some(database) = database {
+        runtime.block_on(canaries.are_in_no_table(database));
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_hundred_canaries_are_found_nowhere_with_sqlite() {
-    plant(service(&json!({})), None).await;
+#[test]
+fn two_hundred_canaries_are_found_nowhere_with_sqlite() {
+    plant(service(&json!({})), &Runtime::new().unwrap(), None);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_hundred_canaries_are_found_nowhere_with_postgres() {
-    let database = Database::new().await;
-    plant(service(&json!({})), Some(database)).await;
+#[test]
+fn two_hundred_canaries_are_found_nowhere_with_postgres() {
+    let runtime = Runtime::new().unwrap();
+    let database = runtime.block_on(Database::new());
+    plant(service(&json!({})), &runtime, Some(&database));
 }

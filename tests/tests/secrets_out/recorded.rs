@@ -86,7 +86,7 @@ fn what_is_granted_with_a_secret_in_it_holds_for_the_same_secret_only() {
     let asked = editor.next_request("session/request_permission");
     // Whoever is asked in the session sees what would be done.
     assert!(asked.to_string().contains("deploy --key one-secret-1"), "{asked}");
-    let listed = service.run(&["approvals", "--json"]);
+    let listed = service.run(&["approvals", "ls", "--json"]);
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
     assert!(listed.contains("deploy --key <secret:mcp-env:") && !listed.contains("one-secret-1"), "{listed}");
     editor.answer(&asked, &json!({ "outcome": { "outcome": "selected", "optionId": "always" } }));

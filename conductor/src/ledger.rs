@@ -17,7 +17,11 @@ pub use self::{
     settings::Settings,
     shipper::Progress,
 };
-use self::{shipper::Shipper, sink::Sink};
+use self::{
+    evidence::{log::Log, signer::Signer},
+    shipper::Shipper,
+    sink::Sink,
+};
 use crate::{
     journal::{Journal, Position},
     record::now_us,
@@ -30,6 +34,7 @@ pub mod row; // a frame with its facts, on its way into the database
 pub mod error; // what can go wrong, as far as it makes a difference
 pub mod settings; // where the database is
 pub mod schema; // migrations
+pub mod evidence; // what shows that nothing was changed: chains, signed checkpoints
 pub mod upsert; // statements made from the tables
 pub mod postgres; // the verbs for Postgres
 pub mod sqlite; // the verbs for SQLite
@@ -63,6 +68,7 @@ pub struct Ledger {
     settings: Arc<Settings>,
     journal: Journal,
     progress: watch::Receiver<Progress>,
+    signed: watch::Receiver<i64>,
     stop: CancellationToken,
 }
 
@@ -97,9 +103,12 @@ impl Ledger {
         let settings = Arc::new(settings);
         let stop = CancellationToken::new();
         let (progress, watched) = watch::channel(Progress::default());
-        let shipper = Shipper::new(settings.clone(), journal.clone(), progress, stop.clone());
+        let log = Log::new(settings.evidence.clone(), journal.id());
+        let (newest, signed) = watch::channel(0);
+        let signer = Signer::new(log, settings.evidence.every, newest, tasks.metrics().clone());
+        let shipper = Shipper::new(settings.clone(), journal.clone(), progress, stop.clone(), signer);
         tasks.start("shipper", shipper.run(first));
-        Ok(Self { settings, journal, progress: watched, stop })
+        Ok(Self { settings, journal, progress: watched, signed, stop })
     }
 
     /// Where it is.
@@ -132,6 +141,11 @@ impl Ledger {
     /// What the shipper says, to be told of changes.
     pub fn progress(&self) -> watch::Receiver<Progress> {
         self.progress.clone()
+    }
+
+    /// The number of the newest checkpoint that was made since the start, 0 before.
+    pub fn signed(&self) -> watch::Receiver<i64> {
+        self.signed.clone()
     }
 
     /// Waits until everything up to a position of the journal is in the

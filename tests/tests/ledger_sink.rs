@@ -56,6 +56,8 @@ fn row(stream: conductor::record::Stream, seq: i64, raw: &[u8]) -> Row {
         to: Destination::Editor,
         outgoing: None,
         raw: raw.to_vec().into(),
+        erased: None,
+        chain: None,
     };
     frame.project(&mut conductor::ledger::project::State::default())
 }

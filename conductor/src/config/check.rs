@@ -49,9 +49,7 @@ pub(super) fn check(config: &mut Config, origins: &Origins, home: Option<&Path>)
         checker.path(&["telemetry", "headers_file"], file)?;
     }
     checker.paths(&["roots"], &mut config.roots)?;
-    if let Some(file) = &mut config.ledger.password_file {
-        checker.path(&["ledger", "password_file"], file)?;
-    }
+    checker.ledger(config)?;
     for (key, file) in [("file", &mut config.policy.file), ("users", &mut config.policy.users)] {
         if let Some(file) = file {
             checker.path(&["policy", key], file)?;
@@ -111,6 +109,25 @@ impl Checker<'_> {
         }
         let what = "`journal.cap` has no room for a turn of one agent";
         Err(self.origins.refuse(&["journal", "cap"], what, "write \"64MiB\" or more, or remove the line"))
+    }
+
+    fn ledger(&self, config: &mut Config) -> Result<(), ConfigError> {
+        let ledger = &mut config.ledger;
+        let files = [
+            ("password_file", &mut ledger.password_file),
+            ("checkpoint_key_file", &mut ledger.checkpoint_key_file),
+        ];
+        for (key, file) in files {
+            if let Some(file) = file {
+                self.path(&["ledger", key], file)?;
+            }
+        }
+        if ledger.checkpoint_command.first().is_some_and(String::is_empty) {
+            let what = "`ledger.checkpoint_command` names no program";
+            let remedy = "write [\"PROGRAM\", \"ARGUMENT\"], or remove the line";
+            return Err(self.origins.refuse(&["ledger", "checkpoint_command"], what, remedy));
+        }
+        self.not_zero(&["ledger", "checkpoint_every"], ledger.checkpoint_every)
     }
 
     fn telemetry(&self, config: &Config) -> Result<(), ConfigError> {

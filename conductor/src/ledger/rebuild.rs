@@ -4,7 +4,7 @@
 //! A rebuild is one transaction: who reads sees the old rows until it is done,
 //! who writes frames waits, and a rebuild that fails has changed nothing.
 
-use std::{collections::HashMap, path::Path};
+use std::path::Path;
 
 use bytes::Bytes;
 use sqlx::AssertSqlSafe;
@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use super::{
     error::LedgerError,
+    evidence::NOTHING,
     project::State,
     row::Row,
     settings::{Place, Settings},
@@ -107,31 +108,39 @@ async fn import_from(
     let mut target = Sink::open(settings).await?;
     let total = count(&mut source, None).await?;
     let (mut stream, mut seq, mut done) = (Uuid::nil(), 0, 0);
-    let mut state = State::default();
+    let (mut state, mut chain) = (State::default(), NOTHING);
     let mut written = Written::default();
     let mut mixed = false;
+    // Whether the stream at hand was in the target before.
+    let mut is_there = false;
     loop {
         let page = source.frames_after(stream, seq).await?;
         if page.is_empty() {
             break;
         }
         let mut rows = Vec::with_capacity(page.len());
-        let mut before = HashMap::new();
+        let mut any_there = is_there;
         for frame in page {
             if frame.stream.id != stream {
                 stream = frame.stream.id;
-                state = State::default();
-                before.insert(stream, count(&mut target, Some(stream)).await?);
+                (state, chain) = (State::default(), NOTHING);
+                is_there = count(&mut target, Some(stream)).await? > 0;
+                any_there |= is_there;
             }
             seq = frame.seq;
-            rows.push(frame.project(&mut state));
+            // The other ledger's chain is kept: what does not fit it there does not fit here.
+            chain = frame.chained(&chain);
+            rows.push(Row { chain: Some(chain), ..frame.project(&mut state) });
         }
         done += rows.len() as u64;
-        let page_written = target.write(&rows, None).await?;
+        // Where a stream is there in part, its chain goes on from that.
+        let page_written = match any_there {
+            true => target.write_carefully(&rows, None).await?,
+            false => target.write(&rows, None).await?,
+        };
         // A stream that was there in part has rows that were derived without
         // the frames which come now.
-        mixed |= page_written.new > 0
-            && (page_written.new < rows.len() as u64 || before.values().any(|there| *there > 0));
+        mixed |= page_written.new > 0 && (page_written.new < rows.len() as u64 || any_there);
         written = written.and(page_written);
         tell(Progress { done, total: total.max(done) });
     }

@@ -23,6 +23,7 @@ use tracing::{error, info, warn};
 
 use super::{
     error::LedgerError,
+    evidence::signer::Signer,
     row::{Reached, Row, Stored},
     settings::{Place, Settings},
     sink::{Sink, Written},
@@ -92,6 +93,7 @@ pub(super) struct Shipper {
     read: Position,
     /// Made, but not known to be committed.
     pending: Option<Batch>,
+    signer: Signer,
     pause: Duration,
     told: Option<Instant>,
 }
@@ -111,10 +113,12 @@ impl Shipper {
         journal: Journal,
         progress: watch::Sender<Progress>,
         stop: CancellationToken,
+        signer: Signer,
     ) -> Self {
         Self {
             settings,
             journal,
+            signer,
             progress,
             stop,
             states: States::default(),
@@ -166,6 +170,7 @@ impl Shipper {
     /// Ships over one connection. Returns when all is shipped after a stop.
     async fn ship(&mut self, sink: &mut Sink) -> Result<(), LedgerError> {
         self.resume(sink).await?;
+        self.signer.catch_up(sink).await?;
         let stop = self.stop.clone();
         let ending = async {
             stop.cancelled().await;
@@ -185,10 +190,16 @@ impl Shipper {
             };
             let Some(batch) = batch else {
                 self.tell_up();
-                select! {
-                    changed = synced.changed() => if changed.is_err() { return Ok(()) },
-                    () = self.stop.cancelled() => return Ok(()),
+                let is_over = select! {
+                    changed = synced.changed() => changed.is_err(),
+                    () = self.stop.cancelled() => true,
+                    () = self.signer.due() => false,
+                };
+                if is_over {
+                    // The last word: what was shipped is signed.
+                    return self.signer.sign(sink).await;
                 }
+                self.signer.sign_if_due(sink).await?;
                 continue;
             };
             let reached = Reached {
@@ -202,7 +213,14 @@ impl Shipper {
                 () = &mut ending => return Ok(()),
             };
             match written {
-                Ok(written) => self.wrote(batch.end, written),
+                Ok(written) => {
+                    if written.conflicts + written.rechained > 0 {
+                        // The ledger has other frames than were folded.
+                        self.states.clear();
+                    }
+                    self.wrote(batch.end, written);
+                    self.signer.sign_if_due(sink).await?;
+                }
                 Err(error) => {
                     self.pending = Some(batch);
                     return Err(error);
@@ -304,6 +322,8 @@ impl Shipper {
                 to: record.to,
                 outgoing: forwarded.and_then(|id| i64::try_from(id).ok()),
                 raw: record.frames.slice_ref(line),
+                erased: None,
+                chain: None,
             };
             rows.push(self.states.apply(frame, sink).await?);
             if rows.len().is_multiple_of(TURN) {

@@ -17,6 +17,7 @@ const POSTGRES: &str = concat!(
     include_str!("../../../../migrations/postgres/0008_replay.sql"),
     include_str!("../../../../migrations/postgres/0009_containment.sql"),
     include_str!("../../../../migrations/postgres/0010_sandbox.sql"),
+    include_str!("../../../../migrations/postgres/0011_evidence.sql"),
 );
 const SQLITE: &str = concat!(
     include_str!("../../../../migrations/sqlite/0001_ledger.sql"),
@@ -29,10 +30,12 @@ const SQLITE: &str = concat!(
     include_str!("../../../../migrations/sqlite/0008_replay.sql"),
     include_str!("../../../../migrations/sqlite/0009_containment.sql"),
     include_str!("../../../../migrations/sqlite/0010_sandbox.sql"),
+    include_str!("../../../../migrations/sqlite/0011_evidence.sql"),
 );
 
 /// The tables that are not derived from frames.
-const OTHERS: &[&str] = &["frames", "frame_conflicts", "journals"];
+const OTHERS: &[&str] =
+    &["frames", "frame_conflicts", "journals", "stream_heads", "checkpoints", "checkpoint_heads"];
 
 /// What a migration makes.
 #[derive(Debug, Default, PartialEq)]
@@ -75,7 +78,10 @@ fn tables(sql: &str) -> BTreeMap<String, Made> {
     }
     // What was added later stands behind what was there.
     for line in sql.lines().filter_map(|line| line.strip_prefix("ALTER TABLE ")) {
-        let (name, column) = line.split(';').next().unwrap().split_once(" ADD COLUMN ").unwrap();
+        // What else is altered makes no column.
+        let Some((name, column)) = line.split(';').next().unwrap().split_once(" ADD COLUMN ") else {
+            continue;
+        };
         let (column, kind) = column.split_once(' ').unwrap();
         let made: &mut Made = tables.get_mut(name).unwrap();
         made.columns.push((column.to_string(), kind.to_lowercase()));

@@ -1,0 +1,127 @@
+//! Signs the heads that went on, now and then, on the shipper's connection. What
+//! goes wrong with the key or the file is said and counted; it never holds up
+//! what is being shipped.
+
+use std::{future, time::Duration};
+
+use tokio::{
+    sync::watch,
+    task::spawn_blocking,
+    time::{Instant, sleep_until},
+};
+use tracing::{error, info};
+
+use super::{EvidenceError, checkpoint::Kind, log::Log};
+use crate::{
+    ledger::{error::LedgerError, sink::Sink},
+    metrics::{Branch, Metrics},
+};
+
+/// So many heads are signed by one checkpoint; what is left is signed by the next, at once.
+const MOST: i64 = 4096;
+
+/// So many checkpoints are put into the table at once.
+const SOME: usize = 64;
+
+/// Signs when its time has come.
+#[derive(Debug)]
+pub(in crate::ledger) struct Signer {
+    log: Log,
+    every: Duration,
+    due: Instant,
+    /// The newest checkpoint that is in the file, for whoever sends them away.
+    newest: watch::Sender<i64>,
+    metrics: Metrics,
+    /// What went wrong last, so that it is said once.
+    told: Option<String>,
+}
+
+impl Signer {
+    pub(in crate::ledger) fn new(
+        log: Log,
+        every: Duration,
+        newest: watch::Sender<i64>,
+        metrics: Metrics,
+    ) -> Self {
+        Self { log, every, due: Instant::now() + every, newest, metrics, told: None }
+    }
+
+    /// Waits until heads should be signed.
+    pub(in crate::ledger) async fn due(&self) {
+        sleep_until(self.due).await;
+    }
+
+    /// Signs what went on, if it is time.
+    pub(in crate::ledger) async fn sign_if_due(&mut self, sink: &mut Sink) -> Result<(), LedgerError> {
+        match Instant::now() < self.due {
+            true => Ok(()),
+            false => self.sign(sink).await,
+        }
+    }
+
+    /// Signs what went on.
+    pub(in crate::ledger) async fn sign(&mut self, sink: &mut Sink) -> Result<(), LedgerError> {
+        self.due = Instant::now() + self.every;
+        loop {
+            let heads = sink.unsigned_heads(self.log.journal(), MOST).await?;
+            if heads.is_empty() {
+                return Ok(());
+            }
+            let (log, signed) = (self.log.clone(), heads.clone());
+            let appended = blocking(move || log.append(Kind::Heads, signed, "")).await;
+            let Some(entries) = self.heard(appended) else { return Ok(()) };
+            self.catch_up(sink).await?;
+            let Some(number) = entries.last().map(|entry| entry.checkpoint.number) else { return Ok(()) };
+            sink.mark_signed(self.log.journal(), number, &heads).await?;
+            self.newest.send_replace(number);
+        }
+    }
+
+    /// Puts into the table what the file has and the table has not.
+    pub(in crate::ledger) async fn catch_up(&mut self, sink: &mut Sink) -> Result<(), LedgerError> {
+        loop {
+            let known = sink.last_checkpoint(self.log.journal()).await?;
+            let log = self.log.clone();
+            let read = blocking(move || log.after(known, SOME)).await;
+            let Some(entries) = self.heard(read) else { return Ok(()) };
+            if entries.is_empty() {
+                return Ok(());
+            }
+            sink.add_checkpoints(&entries).await?;
+        }
+    }
+
+    /// Says what went wrong, once, and counts it.
+    fn heard<T>(&mut self, outcome: Result<T, EvidenceError>) -> Option<T> {
+        match outcome {
+            Ok(done) => {
+                if self.told.take().is_some() {
+                    info!("checkpoints are made again");
+                }
+                Some(done)
+            }
+            Err(error) => {
+                self.metrics.best_effort(Branch::CheckpointNotMade);
+                let why = error.to_string();
+                if self.told.as_ref() != Some(&why) {
+                    error!(
+                        why,
+                        "no checkpoint is made; frames are recorded all the same, and this is tried again"
+                    );
+                    self.told = Some(why);
+                }
+                None
+            }
+        }
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, EvidenceError> + Send + 'static,
+) -> Result<T, EvidenceError> {
+    match spawn_blocking(work).await {
+        Ok(done) => done,
+        // It was cancelled, which happens to the whole runtime only.
+        Err(_) => future::pending().await,
+    }
+}

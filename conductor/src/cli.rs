@@ -5,6 +5,7 @@ mod access;
 mod approvals;
 mod choice;
 mod endpoint;
+mod evidence;
 mod grants;
 mod policy;
 mod usage;
@@ -28,6 +29,7 @@ pub use self::approvals::{
 };
 pub use self::choice::{ExplainRouteArgs, ModelsArgs, RouteAction, RouteArgs};
 pub use self::endpoint::{EndpointArgs, LoginArgs, LogoutArgs, WhoAmIArgs};
+pub use self::evidence::{KeyAction, KeyArgs, VerifyArgs};
 pub use self::grants::{
     GiveGrantArgs, GrantScopeArgs, GrantsAction, GrantsArgs, ListGrantsArgs, RevokeGrantArgs, ShowGrantArgs,
 };
@@ -306,7 +308,9 @@ pub enum SessionsAction {
     /// Print a session's record: every frame, or a document for people
     #[command(
         after_help = "jsonl is lossless: one object per frame with seq, at_us, origin, destination, outgoing_id,\n\
-        and raw, the frame's bytes as text; raw_base64 stands in its place for bytes that are no UTF-8."
+        and raw, the frame's bytes as text; raw_base64 stands in its place for bytes that are no UTF-8.\n\
+        bundle is read from the ledger itself, also while a service runs: frames with their chain, decisions, and the\n\
+        checkpoints that signed them."
     )]
     Export(ExportSessionArgs),
     /// Follow a session in the terminal, and take part in it
@@ -429,6 +433,8 @@ pub enum ExportFormat {
     Jsonl,
     /// What happened, for people
     Markdown,
+    /// One file with all that is needed to check it with `conductor ledger verify FILE`
+    Bundle,
 }
 
 /// Which session to follow.
@@ -521,6 +527,10 @@ pub enum LedgerAction {
         /// The file
         file: PathBuf,
     },
+    /// Check that nothing in it was changed after it was recorded
+    Verify(VerifyArgs),
+    /// Show the key that signs checkpoints, or make a new one
+    Key(KeyArgs),
 }
 
 /// What to check.

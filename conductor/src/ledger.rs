@@ -38,6 +38,7 @@ pub mod evidence; // what shows that nothing was changed: chains, signed checkpo
 pub mod upsert; // statements made from the tables
 pub mod postgres; // the verbs for Postgres
 pub mod sqlite; // the verbs for SQLite
+pub mod lift; // what keeps rows as they are, lifted for one transaction
 pub mod sink; // a batch in one transaction, whichever database it is
 pub mod states; // the projection's state of each stream
 pub mod shipper; // from the journal into the database, whatever happens to it

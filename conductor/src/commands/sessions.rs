@@ -2,6 +2,7 @@
 //! record, who else may see it, and its end. The service is asked; if none runs, its ledger is read.
 
 mod attach;
+mod bundle;
 mod dossier;
 mod export;
 mod list;
@@ -77,6 +78,7 @@ async fn act(global: &Global, args: &SessionsArgs) -> Result<(), Failure> {
             let id = source.resolve(&args.id).await?;
             match args.format {
                 ExportFormat::Jsonl => export::jsonl(&source, id).await,
+                ExportFormat::Bundle => bundle::bundle(global, &args.history, id).await,
                 ExportFormat::Markdown => print(&markdown_document::of(&source.dossier(id).await?)),
             }
         }

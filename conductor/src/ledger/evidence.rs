@@ -18,6 +18,8 @@ use std::{
 
 use sha2::{Digest as _, Sha256};
 
+use super::error::LedgerError;
+
 pub mod chain; // a frame and the one before it → its hash
 pub mod merkle; // leaves → root; proofs
 pub mod checkpoint; // what is signed, and its forms
@@ -28,6 +30,8 @@ pub mod signer; // heads that went on → a checkpoint
 pub mod finding; // what a check found
 pub mod stream; // rows of a stream → what is wrong with them
 pub mod trust; // checkpoints of a log → what is wrong with them
+pub mod bundle; // a session in one file, to be checked anywhere
+pub mod verify; // the checks over a whole ledger
 
 /// The key's file in the state directory, if none is named.
 pub const KEY_FILE: &str = "checkpoint.key";
@@ -90,6 +94,9 @@ pub enum EvidenceError {
         /// What is wrong, and what to do.
         why: String,
     },
+    /// The ledger cannot be used.
+    #[error("{0}")]
+    Ledger(#[from] LedgerError),
     /// The log cannot be used.
     #[error("the log of checkpoints {} {why}", path.display())]
     Log {

@@ -18,7 +18,7 @@ use super::{
     row::Row,
     settings::{Place, Settings},
     sink::{Sink, Written},
-    table::TABLES,
+    table::{DECISIONS, TABLES},
 };
 
 /// So many frames' facts are merged before they are written.
@@ -50,6 +50,7 @@ async fn rebuild_in(
     writer.without_limits().await?;
     writer.begin(true).await?;
     let total = count(&mut reader, None).await?;
+    let lifted = writer.lift(TABLES[DECISIONS].name).await?;
     for table in TABLES {
         writer.run_long(AssertSqlSafe(format!("DELETE FROM {}", table.name))).await?;
     }
@@ -78,6 +79,7 @@ async fn rebuild_in(
             break;
         }
     }
+    writer.put_back(lifted).await?;
     writer.run("COMMIT").await?;
     Ok(done)
 }

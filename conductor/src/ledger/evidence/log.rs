@@ -81,6 +81,16 @@ impl Log {
         Ok(made)
     }
 
+    /// Begins the log, if it is not yet: the key is made and introduced.
+    pub fn begin(&self) -> Result<(), EvidenceError> {
+        let mut open = self.open()?;
+        if open.last.is_none() {
+            let key = open.key()?;
+            open.add(Kind::Key, Vec::new(), &key.public().base64(), &key)?;
+        }
+        Ok(())
+    }
+
     /// Makes a new key, which the old one signs, and signs with it from now on.
     pub fn rotate(&self) -> Result<(PublicKey, Vec<Entry>), EvidenceError> {
         let mut open = self.open()?;
@@ -208,6 +218,12 @@ impl Open<'_> {
         self.last = Some(entry.checkpoint.clone());
         Ok(entry)
     }
+}
+
+/// The number of a log's last checkpoint, 0 if it has none.
+pub fn last_number(path: &Path) -> Result<i64, EvidenceError> {
+    let mut file = File::open(path).map_err(failed(path))?;
+    Ok(last_line(&mut file, path)?.1.map_or(0, |last| last.number))
 }
 
 /// Reads a log from its begin, line by line.

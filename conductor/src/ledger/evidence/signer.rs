@@ -62,44 +62,45 @@ impl Signer {
     /// Signs what went on.
     pub(in crate::ledger) async fn sign(&mut self, sink: &mut Sink) -> Result<(), LedgerError> {
         self.due = Instant::now() + self.every;
+        let signed = self.sign_all(sink).await;
+        self.heard(signed)
+    }
+
+    async fn sign_all(&self, sink: &mut Sink) -> Result<(), EvidenceError> {
         loop {
             let heads = sink.unsigned_heads(self.log.journal(), MOST).await?;
             if heads.is_empty() {
                 return Ok(());
             }
             let (log, signed) = (self.log.clone(), heads.clone());
-            let appended = blocking(move || log.append(Kind::Heads, signed, "")).await;
-            let Some(entries) = self.heard(appended) else { return Ok(()) };
-            self.catch_up(sink).await?;
+            let entries = blocking(move || log.append(Kind::Heads, signed, "")).await?;
+            fill(&self.log, sink).await?;
             let Some(number) = entries.last().map(|entry| entry.checkpoint.number) else { return Ok(()) };
             sink.mark_signed(self.log.journal(), number, &heads).await?;
             self.newest.send_replace(number);
         }
     }
 
-    /// Puts into the table what the file has and the table has not.
+    /// Begins the log, if need be, and puts into the table what it misses.
     pub(in crate::ledger) async fn catch_up(&mut self, sink: &mut Sink) -> Result<(), LedgerError> {
-        loop {
-            let known = sink.last_checkpoint(self.log.journal()).await?;
-            let log = self.log.clone();
-            let read = blocking(move || log.after(known, SOME)).await;
-            let Some(entries) = self.heard(read) else { return Ok(()) };
-            if entries.is_empty() {
-                return Ok(());
-            }
-            sink.add_checkpoints(&entries).await?;
-        }
+        let log = self.log.clone();
+        let begun = match blocking(move || log.begin()).await {
+            Ok(()) => fill(&self.log, sink).await,
+            Err(error) => Err(error),
+        };
+        self.heard(begun)
     }
 
-    /// Says what went wrong, once, and counts it.
-    fn heard<T>(&mut self, outcome: Result<T, EvidenceError>) -> Option<T> {
+    /// Says what went wrong, once, and counts it. What the database said is the shipper's.
+    fn heard(&mut self, outcome: Result<(), EvidenceError>) -> Result<(), LedgerError> {
         match outcome {
-            Ok(done) => {
+            Ok(()) => {
                 if self.told.take().is_some() {
                     info!("checkpoints are made again");
                 }
-                Some(done)
+                Ok(())
             }
+            Err(EvidenceError::Ledger(error)) => Err(error),
             Err(error) => {
                 self.metrics.best_effort(Branch::CheckpointNotMade);
                 let why = error.to_string();
@@ -110,9 +111,22 @@ impl Signer {
                     );
                     self.told = Some(why);
                 }
-                None
+                Ok(())
             }
         }
+    }
+}
+
+/// Puts into the table what a log's file has and the table has not.
+pub async fn fill(log: &Log, sink: &mut Sink) -> Result<(), EvidenceError> {
+    loop {
+        let known = sink.last_checkpoint(log.journal()).await?;
+        let file = log.clone();
+        let entries = blocking(move || file.after(known, SOME)).await?;
+        if entries.is_empty() {
+            return Ok(());
+        }
+        sink.add_checkpoints(&entries).await?;
     }
 }
 

@@ -257,8 +257,20 @@ impl StreamCheck {
     /// whether it is said to be signed.
     pub fn end(mut self, head: Option<(Head, bool)>) -> Checked {
         if self.finding.is_none() {
-            self.finding = self.ending(head);
+            self.finding = self.cut().or_else(|| self.ending(head));
         }
+        self.finished()
+    }
+
+    /// There are no more rows, and nothing else says where the stream ended.
+    pub fn end_alone(mut self) -> Checked {
+        if self.finding.is_none() {
+            self.finding = self.cut();
+        }
+        self.finished()
+    }
+
+    fn finished(mut self) -> Checked {
         self.seen.unsigned = self.unsigned;
         let whole = self.seen.erased == 0 && self.seen.stripped == 0 && self.finding.is_none();
         let mut told = self.decisions.take();
@@ -266,13 +278,16 @@ impl StreamCheck {
         Checked { seen: self.seen, finding: self.finding, decisions: whole.then_some(decisions) }
     }
 
+    /// Whether frames are missing at the end that were signed.
+    fn cut(&self) -> Option<Finding> {
+        let signed = self.signed.back()?;
+        let why = format!("a checkpoint has signed frames up to {}", signed.seq);
+        Some(Finding::frame(What::TailCut, self.stream, self.last + 1, why))
+    }
+
     fn ending(&self, head: Option<(Head, bool)>) -> Option<Finding> {
         let found = |what, seq, why: String| Some(Finding::frame(what, self.stream, seq, why));
         let next = self.last + 1;
-        if let Some(signed) = self.signed.back() {
-            let why = format!("a checkpoint has signed frames up to {}", signed.seq);
-            return found(What::TailCut, next, why);
-        }
         match head {
             Some((head, _)) if head.seq > self.last => {
                 found(What::TailCut, next, format!("stream_heads says that frame {} was the last", head.seq))

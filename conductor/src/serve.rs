@@ -1,5 +1,6 @@
 //! `conductor serve`: build bottom-up, wait, drain top-down.
 
+mod checkpoints;
 mod files;
 mod premises;
 
@@ -38,7 +39,7 @@ use crate::{
     journal::{Journal, Recording},
     ledger::{self, Ledger, history::History},
     limits::Limits,
-    metrics::Reloaded,
+    metrics::{Metrics, Reloaded},
     notify::Manager,
     policy::{Live, Policy, PolicyError, Publisher},
     pool::Pool,
@@ -204,7 +205,7 @@ async fn serve(
         took_ms = recovered.took.as_millis() as u64,
         "the journal is open"
     );
-    let ledger = open_ledger(args, &config, state.path(), &journal, shipping).await?;
+    let ledger = open_ledger(args, &config, state.path(), &journal, shipping, &metrics).await?;
     let (mut store, router, grants, tokens) = open_store(&state, &journal, &config).await?;
     let shares = store.shares().await.map_err(|error| format!("the shares cannot be read: {error}"))?;
     router.shared_before(shares);
@@ -244,6 +245,13 @@ async fn serve(
         hub.closing.clone(),
     );
     tasks.start("notify", notifier);
+    // It ends after the ledger, which has a last checkpoint to make.
+    let sending = Tasks::counted(metrics.clone());
+    let log = hub.ledger.settings().evidence.log.clone();
+    sending.start(
+        "checkpoints",
+        checkpoints::run(log, hub.ledger.signed(), hub.config.clone(), metrics.clone()),
+    );
     let stop = CancellationToken::new();
     let most = config.service.max_connections;
     let spools = state.path().to_path_buf();
@@ -307,6 +315,9 @@ async fn serve(
     // The last words are synced first, so that the ledger gets them, too.
     hub.journal.close();
     hub.ledger.stop().await;
+    if timeout(STOP_TIMEOUT, sending.ended()).await.is_err() {
+        warn!("the last checkpoint was not sent in time; the next start sends it");
+    }
     drop(state);
     Ok(())
 }
@@ -319,13 +330,14 @@ async fn open_ledger(
     state: &Path,
     journal: &Journal,
     shipping: &Handle,
+    metrics: &Metrics,
 ) -> Result<Ledger, String> {
     let mut settings = ledger::Settings::new(&config.ledger, state);
     if let Some(given) = &args.database_url {
         settings.url = given.check().map_err(|why| format!("--database-url: {why}"))?;
     }
     // Its task ends after all others, so it is none of theirs.
-    let (journal, tasks) = (journal.clone(), Tasks::default());
+    let (journal, tasks) = (journal.clone(), Tasks::counted(metrics.clone()));
     let opened = shipping.spawn(async move { Ledger::open(settings, journal, &tasks).await });
     match opened.await {
         Ok(Ok(ledger)) => Ok(ledger),

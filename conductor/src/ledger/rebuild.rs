@@ -13,13 +13,15 @@ use uuid::Uuid;
 
 use super::{
     error::LedgerError,
-    evidence::NOTHING,
+    evidence::{NOTHING, verify::Table},
     project::State,
+    reader::Reader,
     row::Row,
     settings::{Place, Settings},
     sink::{Sink, Written},
     table::{DECISIONS, TABLES},
 };
+use crate::config::DatabaseUrl;
 
 /// So many frames' facts are merged before they are written.
 const ROWS: usize = 4096;
@@ -146,6 +148,7 @@ async fn import_from(
         written = written.and(page_written);
         tell(Progress { done, total: total.max(done) });
     }
+    import_checkpoints(settings, file, &mut target).await?;
     drop(target);
     if mixed {
         rebuild_in(settings, tell).await?;
@@ -157,6 +160,25 @@ async fn import_from(
         );
     }
     Ok(written)
+}
+
+/// What another ledger's conductor has signed stays signed by it.
+async fn import_checkpoints(settings: &Settings, file: &Path, target: &mut Sink) -> Result<(), LedgerError> {
+    let source = Settings { url: DatabaseUrl::default(), file: file.to_owned(), ..settings.clone() };
+    let mut reader = Reader::open_for_long(&source).await?;
+    if !reader.has_checkpoints().await? {
+        return Ok(());
+    }
+    for journal in reader.journals().await? {
+        let mut table = Table::new(journal);
+        while let Some(entry) = table.next(&mut reader).await? {
+            // One that is none is missed where it is looked for.
+            if let Ok(entry) = entry {
+                target.add_checkpoints(&[entry]).await?;
+            }
+        }
+    }
+    Ok(())
 }
 
 async fn count(sink: &mut Sink, stream: Option<Uuid>) -> Result<u64, LedgerError> {

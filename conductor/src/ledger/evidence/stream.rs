@@ -62,8 +62,8 @@ pub struct StreamCheck {
     /// The chain as it is computed, and the last link that is stored.
     computed: Hash,
     stored: Hash,
-    /// Rows without a link since then.
-    without: u64,
+    /// Rows without a link since then: the first, and how many.
+    without: Option<(i64, u64)>,
     last: i64,
     /// Rows behind the last signed head.
     unsigned: u64,
@@ -95,7 +95,7 @@ impl StreamCheck {
             erased_to,
             computed: NOTHING,
             stored: NOTHING,
-            without: 0,
+            without: None,
             last: 0,
             unsigned: 0,
             seen: Seen { streams: 1, ..Seen::default() },
@@ -146,27 +146,13 @@ impl StreamCheck {
         let computed = link.after(&self.computed);
         match row.chain.as_deref() {
             None => {
-                self.without += 1;
+                self.without.get_or_insert((seq, 0)).1 += 1;
                 self.seen.unchained += 1;
                 self.computed = computed;
             }
             Some(chain) => {
-                // Rows that came into a gap are not in the chain that goes on behind them.
-                let around = self.without > 0 && link.after(&self.stored) == chain;
-                if chain != computed && !around {
-                    return Err(match seq > expected {
-                        true => (What::Missing, expected, format!("the next one there is {seq}")),
-                        false => (
-                            What::Displaced,
-                            seq,
-                            "it does not follow the frame before it in the chain".to_owned(),
-                        ),
-                    });
-                }
-                if around && chain != computed {
-                    self.seen.outside += self.without;
-                }
-                self.without = 0;
+                self.link(seq, chain, &computed, &link.after(&self.stored))?;
+                self.without = None;
                 self.computed = chain.try_into().unwrap_or(computed);
                 self.stored = self.computed;
             }
@@ -175,6 +161,30 @@ impl StreamCheck {
         self.unsigned += 1;
         self.heads(seq)?;
         self.columns(row)
+    }
+
+    /// A link that is stored: it follows the row before it. Rows without a link are older
+    /// than all that have one and are followed, too, or came into a gap: then the chain
+    /// goes on around them.
+    fn link(&mut self, seq: i64, stored: &[u8], behind: &Hash, around: &Hash) -> Result<(), (What, i64, String)> {
+        let follows = stored == behind;
+        match self.without {
+            Some((_, count)) if stored == around && !follows => {
+                self.seen.outside += count;
+                Ok(())
+            }
+            Some((first, _)) if self.stored != NOTHING => {
+                Err((What::Altered, first, "its link of the chain was taken away".to_owned()))
+            }
+            _ if follows => Ok(()),
+            _ if seq > self.last + 1 => {
+                Err((What::Missing, self.last + 1, format!("the next one there is {seq}")))
+            }
+            _ => {
+                let why = "it does not follow the frame before it in the chain".to_owned();
+                Err((What::Displaced, seq, why))
+            }
+        }
     }
 
     /// The bytes, or that they were erased.
@@ -288,6 +298,9 @@ impl StreamCheck {
     fn ending(&self, head: Option<(Head, bool)>) -> Option<Finding> {
         let found = |what, seq, why: String| Some(Finding::frame(what, self.stream, seq, why));
         let next = self.last + 1;
+        if let Some((first, _)) = self.without.filter(|_| self.stored != NOTHING) {
+            return found(What::Altered, first, "its link of the chain was taken away".to_owned());
+        }
         match head {
             Some((head, _)) if head.seq > self.last => {
                 found(What::TailCut, next, format!("stream_heads says that frame {} was the last", head.seq))

@@ -239,7 +239,14 @@ pub(super) struct Stored {
 }
 
 impl Reader {
-    pub(super) async fn journals(&mut self) -> Result<Vec<Uuid>, LedgerError> {
+    /// Whether this ledger, a file, is not from before there were any.
+    pub(in crate::ledger) async fn has_checkpoints(&mut self) -> Result<bool, LedgerError> {
+        let question = Question::new("SELECT count(*) FROM sqlite_schema WHERE name = 'checkpoints'");
+        Ok(self.number(question).await? > 0)
+    }
+
+    /// Whose checkpoints there are.
+    pub(in crate::ledger) async fn journals(&mut self) -> Result<Vec<Uuid>, LedgerError> {
         let question = Question::new("SELECT DISTINCT CAST(journal_id AS text) FROM checkpoints ORDER BY 1");
         self.ask(question, usize::MAX).await?.iter().map(|Text(text)| id(text)).collect()
     }

@@ -63,7 +63,9 @@ async fn send(log: &PathBuf, command: &[String], sent: &mut i64) -> Result<(), S
         for entry in entries {
             let line = entry.line() + "\n";
             let ran = timeout(PATIENCE, hand_over(command, line.as_bytes())).await;
-            ran.unwrap_or_else(|_| Err(format!("ledger.checkpoint_command did not end within {PATIENCE:?}")))?;
+            ran.unwrap_or_else(|_| {
+                Err(format!("ledger.checkpoint_command did not end within {PATIENCE:?}"))
+            })?;
             *sent = entry.checkpoint.number;
         }
     }

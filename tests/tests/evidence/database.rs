@@ -40,7 +40,8 @@ async fn what_is_done_to_a_ledger_is_found_in_both_databases() {
         let own = format!("WHERE stream_id = '{first}'");
         let bytes = intruder.bytes(b"{}");
         let hash = intruder.bytes(&sha256(b"{}"));
-        let decided: i64 = bench.number(&format!("SELECT min(seq) FROM decisions WHERE session_id = '{first}'")).await;
+        let decided: i64 =
+            bench.number(&format!("SELECT min(seq) FROM decisions WHERE session_id = '{first}'")).await;
         let cases = [
             (format!("UPDATE frames SET raw = {bytes} {own} AND seq = 3"), What::Altered, first, 3),
             (format!("UPDATE frames SET raw = {bytes}, hash = {hash} {own} AND seq = 3"), What::Displaced, first, 3),
@@ -105,7 +106,10 @@ async fn what_is_done_to_a_ledger_is_found_in_both_databases() {
         for (statement, what, number) in checkpoints {
             intruder.run(statement).await;
             let findings = checked(&settings).await.findings;
-            assert!(told(&findings).contains(&(what, Some(journal), Some(number))), "{statement}: {findings:?}");
+            assert!(
+                told(&findings).contains(&(what, Some(journal), Some(number))),
+                "{statement}: {findings:?}"
+            );
             intruder.undo().await;
         }
         // The file, too: cut, and changed.
@@ -135,7 +139,10 @@ async fn rechained(settings: &Settings, intruder: &mut Intruder, stream: Uuid, c
         let parts: Vec<_> = row.split('|').collect();
         let seq: i64 = parts[5].parse().unwrap();
         let hex = if settings.url.is_empty() { "lower(hex(hash))" } else { "encode(hash, 'hex')" };
-        let stored = texts(settings, &format!("SELECT {hex} FROM frames WHERE stream_id = '{stream}' AND seq = {seq}"));
+        let stored = texts(
+            settings,
+            &format!("SELECT {hex} FROM frames WHERE stream_id = '{stream}' AND seq = {seq}"),
+        );
         let mut hash = ledger::evidence::unhex(&stored.await[0]).unwrap();
         if seq == changed {
             let raw = br#"{"jsonrpc":"2.0","method":"session/update","params":{}}"#;
@@ -156,7 +163,9 @@ async fn rechained(settings: &Settings, intruder: &mut Intruder, stream: Uuid, c
         };
         previous = link.after(&previous);
         let chain = intruder.bytes(&previous);
-        intruder.run(&format!("UPDATE frames SET chain = {chain} WHERE stream_id = '{stream}' AND seq = {seq}")).await;
+        intruder
+            .run(&format!("UPDATE frames SET chain = {chain} WHERE stream_id = '{stream}' AND seq = {seq}"))
+            .await;
         last = seq;
     }
     let chain = intruder.bytes(&previous);
@@ -182,7 +191,8 @@ async fn history_that_is_rewritten_with_its_chain_is_found_by_the_checkpoint() {
         for entry in entries {
             let it = entry.checkpoint;
             let note = if it.kind == Kind::Key { forger.public().base64() } else { it.note };
-            let heads = entry.heads.iter().map(|old| if old.stream == head.stream { head } else { *old }).collect();
+            let heads =
+                entry.heads.iter().map(|old| if old.stream == head.stream { head } else { *old }).collect();
             let draft = Draft { kind: it.kind, at_us: it.at_us, heads, note };
             let Entry { checkpoint, .. } = Entry::sign(draft, it.journal, forged.last(), &forger);
             let chain = intruder.bytes(&head.chain);
@@ -210,7 +220,11 @@ async fn history_that_is_rewritten_with_its_chain_is_found_by_the_checkpoint() {
         let by_key = checked_with(&settings, |options| options.log = None).await.findings;
         assert_eq!(told(&by_key), [(What::BadSignature, None, None)]);
         let by_file = checked_with(&settings, |options| options.keys.clear()).await.findings;
-        assert!(told(&by_file).iter().any(|(what, _, number)| (*what, *number) == (What::CheckpointAltered, Some(1))));
+        assert!(
+            told(&by_file)
+                .iter()
+                .any(|(what, _, number)| (*what, *number) == (What::CheckpointAltered, Some(1)))
+        );
         assert_ne!(right, *forger.public());
         intruder.close().await;
     }
@@ -223,7 +237,8 @@ async fn both_databases_have_the_same_chain() {
     let other = Settings { evidence: sqlite.settings().evidence, ..postgres.settings() };
     shipped(other.clone(), &journal).await;
     let of_sqlite = "SELECT stream_id || seq || lower(hex(chain)) FROM frames ORDER BY stream_id, seq";
-    let of_postgres = "SELECT CAST(stream_id AS text) || seq || encode(chain, 'hex') FROM frames ORDER BY stream_id, seq";
+    let of_postgres =
+        "SELECT CAST(stream_id AS text) || seq || encode(chain, 'hex') FROM frames ORDER BY stream_id, seq";
     let chains = texts(&sqlite.settings(), of_sqlite).await;
     assert_eq!(chains.len(), 52);
     assert_eq!(chains, texts(&other, of_postgres).await);
@@ -271,7 +286,9 @@ async fn rows_without_a_link_are_continued() {
         let report = checked(&bench.settings()).await;
         assert_eq!((report.findings, report.seen.unchained, report.seen.unsigned), (Vec::new(), 12, 0));
         // They are covered by what was signed behind them.
-        intruder.run(&format!("UPDATE frames SET at_us = 1 WHERE stream_id = '{}' AND seq = 5", old.id)).await;
+        intruder
+            .run(&format!("UPDATE frames SET at_us = 1 WHERE stream_id = '{}' AND seq = 5", old.id))
+            .await;
         assert_eq!(checked(&bench.settings()).await.findings.len(), 1);
         intruder.close().await;
     }
@@ -323,7 +340,13 @@ async fn a_second_frame_of_a_number_does_not_break_the_chain() {
         let it = stream(StreamKind::Session);
         let line = |text: &str| vec![text.as_bytes().to_vec()];
         let append = |text: &str| {
-            append(&journal, it, conductor::record::Origin::Agent, conductor::record::Destination::Editor, &line(text))
+            append(
+                &journal,
+                it,
+                conductor::record::Origin::Agent,
+                conductor::record::Destination::Editor,
+                &line(text),
+            )
         };
         append("one");
         append("two");

@@ -36,7 +36,14 @@ impl Dice {
 }
 
 /// A frame that nothing but a request for permission and its answer needs.
-fn append(journal: &Journal, stream: Stream, origin: Origin, to: Destination, outgoing: &[(u32, u64)], value: &Value) {
+fn append(
+    journal: &Journal,
+    stream: Stream,
+    origin: Origin,
+    to: Destination,
+    outgoing: &[(u32, u64)],
+    value: &Value,
+) {
     let mut batch = Batch::new();
     let bytes = value.to_string().into_bytes();
     let seq = journal.next_seq(stream.id);
@@ -118,10 +125,11 @@ impl Intruder {
             return Self::Postgres(connection);
         }
         let mut connection = conductor_tests::shipping::open_file(&bench.file()).await;
-        let triggers: Vec<String> = sqlx::query_scalar("SELECT name FROM sqlite_schema WHERE type = 'trigger'")
-            .fetch_all(&mut connection)
-            .await
-            .unwrap();
+        let triggers: Vec<String> =
+            sqlx::query_scalar("SELECT name FROM sqlite_schema WHERE type = 'trigger'")
+                .fetch_all(&mut connection)
+                .await
+                .unwrap();
         for trigger in triggers {
             let statement = format!("DROP TRIGGER {trigger}");
             sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut connection).await.unwrap();

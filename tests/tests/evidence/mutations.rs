@@ -163,7 +163,8 @@ async fn ten_thousand_random_changes_are_all_found() {
             // Without any row nobody looks at the stream; see `database`.
             continue;
         }
-        let found = check(original, rows).unwrap_or_else(|| panic!("change {number} at frame {seq} is not found"));
+        let found =
+            check(original, rows).unwrap_or_else(|| panic!("change {number} at frame {seq} is not found"));
         assert_eq!(found.number, Some(seq), "change {number}: {found:?}");
         assert!(kinds.contains(&found.what), "change {number}: {found:?}");
     }

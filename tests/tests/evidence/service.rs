@@ -89,7 +89,9 @@ fn a_new_key_is_signed_by_the_old_one_while_the_service_runs() {
     assert_eq!(last["checkpoint"]["key_id"], new["key_id"]);
     let pem = service.state().join("old.pem");
     fs::write(&pem, old["pem"].as_str().unwrap()).unwrap();
-    for key in [old["public_key"].as_str().unwrap(), new["public_key"].as_str().unwrap(), pem.to_str().unwrap()] {
+    for key in
+        [old["public_key"].as_str().unwrap(), new["public_key"].as_str().unwrap(), pem.to_str().unwrap()]
+    {
         let checked = service.run(&["ledger", "verify", "--public-key", key]);
         assert_eq!(code(&checked), Some(0), "{}", text(&checked));
         assert!(text(&checked).contains("the key you named"), "{}", text(&checked));
@@ -121,11 +123,7 @@ fn a_key_that_others_can_read_is_refused_and_recording_goes_on() {
 fn checkpoints_are_sent_away_in_order_and_again_if_that_fails() {
     let builder = signing();
     let (taken, refuse) = (builder.dir().join("home/taken"), builder.dir().join("home/refuse"));
-    let script = format!(
-        "test -e '{}' && exit 1; cat >> '{}'",
-        refuse.display(),
-        taken.display()
-    );
+    let script = format!("test -e '{}' && exit 1; cat >> '{}'", refuse.display(), taken.display());
     fs::write(&refuse, "").unwrap();
     let mut service = builder.set("ledger.checkpoint_command", json!(["/bin/sh", "-c", script])).start();
     prompt_and_sign(&service);

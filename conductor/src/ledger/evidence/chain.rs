@@ -73,7 +73,10 @@ mod tests {
     #[test]
     fn the_hash_of_a_frame_never_changes() {
         let hash = sha256(b"{}");
-        assert_eq!(hex(&link(&hash).after(&NOTHING)), "69ef29eb683167b74bca315db34dc68de5456718ff7421abe8ff6096e290827f");
+        assert_eq!(
+            hex(&link(&hash).after(&NOTHING)),
+            "69ef29eb683167b74bca315db34dc68de5456718ff7421abe8ff6096e290827f"
+        );
     }
 
     #[test]

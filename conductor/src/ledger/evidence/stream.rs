@@ -166,7 +166,13 @@ impl StreamCheck {
     /// A link that is stored: it follows the row before it. Rows without a link are older
     /// than all that have one and are followed, too, or came into a gap: then the chain
     /// goes on around them.
-    fn link(&mut self, seq: i64, stored: &[u8], behind: &Hash, around: &Hash) -> Result<(), (What, i64, String)> {
+    fn link(
+        &mut self,
+        seq: i64,
+        stored: &[u8],
+        behind: &Hash,
+        around: &Hash,
+    ) -> Result<(), (What, i64, String)> {
         let follows = stored == behind;
         match self.without {
             Some((_, count)) if stored == around && !follows => {
@@ -281,7 +287,7 @@ impl StreamCheck {
     }
 
     fn finished(mut self) -> Checked {
-        self.seen.unsigned = self.unsigned;
+        self.seen.unsigned = if self.finding.is_none() { self.unsigned } else { 0 };
         let whole = self.seen.erased == 0 && self.seen.stripped == 0 && self.finding.is_none();
         let mut told = self.decisions.take();
         let decisions = if told.len() > DECISIONS { told.swap_remove(DECISIONS) } else { Vec::new() };

@@ -12,7 +12,7 @@ use super::{
     finding::{Finding, Seen, What},
     key::PublicKey,
     log,
-    stream::StreamCheck,
+    stream::{Checked, StreamCheck},
     trust::LogCheck,
 };
 use crate::ledger::{error::LedgerError, reader::Reader, rebuild::Progress, settings::Settings};
@@ -26,6 +26,9 @@ use questions::{Leaf, Stored};
 
 /// A checkpoint is in the file before it is in the table; for so long that is no finding.
 const ON_ITS_WAY: Duration = Duration::from_secs(1);
+
+/// How often a stream is looked at again that seems to be unsigned.
+const TRIES: usize = 2;
 
 /// No more findings than these are told of.
 const MOST_FINDINGS: usize = 1000;
@@ -279,7 +282,22 @@ impl Verifier<'_> {
             };
             let Some(stream) = next else { return Ok(()) };
             after = stream;
-            self.stream(stream, total, tell).await?;
+            let mut checked = self.stream(stream, total, tell).await?;
+            // A checkpoint may have come after its heads were asked for.
+            for _ in 0..TRIES {
+                if checked
+                    .as_ref()
+                    .and_then(|checked| checked.finding.as_ref())
+                    .is_none_or(|finding| finding.what != What::Unsigned)
+                {
+                    break;
+                }
+                checked = self.stream(stream, total, tell).await?;
+            }
+            // One without frames is looked for among those that are gone.
+            let Some(checked) = checked else { continue };
+            self.seen.add(&checked.seen);
+            checked.finding.into_iter().for_each(|finding| self.found(finding));
         }
     }
 
@@ -288,7 +306,7 @@ impl Verifier<'_> {
         stream: Uuid,
         total: u64,
         tell: &mut impl FnMut(Progress),
-    ) -> Result<(), LedgerError> {
+    ) -> Result<Option<Checked>, LedgerError> {
         let leaves = self.reader.leaves(stream).await?;
         let erased = leaves.iter().filter(|leaf| leaf.kind == Kind::Erased.name());
         let erased_to = erased.map(|leaf| leaf.head.seq).max().unwrap_or_default();
@@ -315,8 +333,7 @@ impl Verifier<'_> {
             }
         };
         if last == 0 {
-            // It is looked for among those that are gone.
-            return Ok(());
+            return Ok(None);
         }
         let mut checked = check.end(head);
         if let Some(told) = checked.decisions.take() {
@@ -325,11 +342,7 @@ impl Verifier<'_> {
             checked.seen.sparse += compared.sparse;
             checked.finding = checked.finding.or(compared.finding);
         }
-        self.seen.add(&checked.seen);
-        if let Some(finding) = checked.finding {
-            self.found(finding);
-        }
-        Ok(())
+        Ok(Some(checked))
     }
 
     /// Streams that were signed and have no frames.

@@ -53,7 +53,7 @@ BEGIN;
 SELECT format('GRANT CONNECT ON DATABASE %I TO %I, %I, %I', current_database(), :'owner', :'service', :'auditor') \gexec
 -- Whoever may make objects in the schema could put some in front of ours.
 REVOKE CREATE ON SCHEMA :"schema" FROM PUBLIC;
-GRANT USAGE, CREATE ON SCHEMA :"schema" TO :"owner";
+GRANT USAGE, CREATE ON SCHEMA :"schema" TO :"owner" WITH GRANT OPTION;
 GRANT USAGE ON SCHEMA :"schema" TO :"service", :"auditor";
 
 -- A ledger that one role made so far becomes the owner's.

@@ -17,10 +17,15 @@ const FLIPS: usize = 1000;
 
 async fn exported(bench: &Bench, session: Uuid) -> String {
     let mut text = String::new();
-    let done = export(&bench.settings(), session, |line| {
-        text += &line;
-        Ok::<_, conductor::ledger::LedgerError>(())
-    });
+    let done = export(
+        &bench.settings(),
+        session,
+        |_| None,
+        |line| {
+            text += &line;
+            Ok::<_, conductor::ledger::LedgerError>(())
+        },
+    );
     assert_eq!(done.await, Ok(true));
     text
 }

@@ -107,8 +107,10 @@ impl Signed {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
-    /// Their revision.
+    /// Their revision, which the record of each decision names.
     pub revision: String,
+    /// Their text, if whoever exported the session still had it. Only the revision is signed.
+    pub text: Option<String>,
 }
 
 /// A frame.

@@ -22,11 +22,12 @@ use crate::{
 /// The column that names the rules.
 const REVISION: &str = "policy_revision";
 
-/// Hands the lines of a session's bundle to `put`, with their ends. `false` if there
-/// is no such session.
+/// Hands the lines of a session's bundle to `put`, with their ends. `policy` knows the text
+/// of a revision, or does not. `false` if there is no such session.
 pub async fn export<E: From<LedgerError>>(
     settings: &Settings,
     session: Uuid,
+    policy: impl Fn(&str) -> Option<String>,
     mut put: impl FnMut(String) -> Result<(), E>,
 ) -> Result<bool, E> {
     let mut reader = Reader::open_for_long(settings).await?;
@@ -59,7 +60,7 @@ pub async fn export<E: From<LedgerError>>(
     let at = TABLES[DECISIONS].columns.iter().position(|column| column.name == REVISION);
     let revisions: BTreeSet<_> = decisions.iter().filter_map(|row| row.get(at?)?.clone()).collect();
     for revision in revisions {
-        put(writer.line(&Line::Policy(Policy { revision })))?;
+        put(writer.line(&Line::Policy(Policy { text: policy(&revision), revision })))?;
     }
     for row in decisions {
         put(writer.line(&Line::Decision(row)))?;

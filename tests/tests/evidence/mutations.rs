@@ -117,7 +117,8 @@ fn mutate(rows: &mut Vec<Stands>, dice: &mut Dice) -> (i64, &'static [What]) {
         }
         8 => rows[at].columns.as_mut().unwrap().method = Some("session/other".to_owned()),
         9 => rows[at].columns.as_mut().unwrap().json = Some("{\"jsonrpc\":\"2.0\"}".to_owned()),
-        10 => rows[at].chain = None,
+        // Rows without a link are good at the begin of a stream: they are older than chains.
+        10 if at > 0 => rows[at].chain = None,
         11 => rows[at].raw = None,
         12 => {
             rows.remove(at);

@@ -1,6 +1,11 @@
 //! A real service that signs what it records, and the commands for people.
 
-use std::{fs, path::Path, process::Output, time::Duration};
+use std::{
+    fs,
+    path::Path,
+    process::{Output, Stdio},
+    time::Duration,
+};
 
 use conductor_tests::harness::{Service, poll_until, service};
 use serde_json::{Value, json};
@@ -29,9 +34,14 @@ fn log(service: &Service) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
+/// Prompts in a directory where agents may work.
+pub fn prompt(service: &Service) -> Output {
+    service.command(&["prompt", "hello"]).current_dir(service.work()).stdin(Stdio::null()).output().unwrap()
+}
+
 /// Prompts, and waits until all that was recorded is signed.
 fn prompt_and_sign(service: &Service) {
-    let done = service.run(&["prompt", "hello"]);
+    let done = prompt(service);
     assert_eq!(code(&done), Some(0), "{}", text(&done));
     let signed = poll_until(PATIENCE, || {
         let seen = json_of(&service.run(&["ledger", "verify", "--json"]));
@@ -57,7 +67,7 @@ fn a_service_signs_what_it_records_through_kills_and_restarts() {
     let before = log(&service).len();
     assert!(before >= 2);
     // Killed at any moment between checkpoints.
-    let _ = service.run(&["prompt", "hello again"]);
+    prompt(&service);
     service.kill9();
     service.start_again();
     prompt_and_sign(&service);
@@ -112,7 +122,7 @@ fn a_key_that_others_can_read_is_refused_and_recording_goes_on() {
     let key = service.state().join("checkpoint.key");
     fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
     service.start_again();
-    let done = service.run(&["prompt", "hello"]);
+    let done = prompt(&service);
     assert_eq!(code(&done), Some(0), "{}", text(&done));
     service.wait_log("is open to other users (mode 0644)");
     fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();

@@ -17,16 +17,13 @@ const FLIPS: usize = 1000;
 
 async fn exported(bench: &Bench, session: Uuid) -> String {
     let mut text = String::new();
-    let done = export(
-        &bench.settings(),
-        session,
-        |_| None,
-        |line| {
-            text += &line;
-            Ok::<_, conductor::ledger::LedgerError>(())
-        },
-    );
-    assert_eq!(done.await, Ok(true));
+    let settings = bench.settings();
+    let put = |line: String| {
+        text += &line;
+        Ok::<_, conductor::ledger::LedgerError>(())
+    };
+    let done = export(&settings, session, |_| None, put).await;
+    assert_eq!(done, Ok(true));
     text
 }
 

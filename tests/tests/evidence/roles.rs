@@ -78,10 +78,13 @@ impl Roles {
 
     async fn drop(&self, database: &Database) {
         let mut admin = database.connect().await;
-        for role in [&self.service, &self.auditor, &self.owner] {
-            let statement = format!("DROP OWNED BY \"{role}\" CASCADE; DROP ROLE \"{role}\"");
-            sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut admin).await.unwrap();
-        }
+        let Self { owner, service, auditor } = self;
+        // What the owner has granted goes with the owner's own.
+        let statement = format!(
+            "DROP OWNED BY \"{owner}\" CASCADE; DROP OWNED BY \"{service}\", \"{auditor}\" CASCADE; \
+             DROP ROLE \"{owner}\", \"{service}\", \"{auditor}\""
+        );
+        sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut admin).await.unwrap();
     }
 }
 

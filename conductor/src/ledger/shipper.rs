@@ -170,7 +170,8 @@ impl Shipper {
     /// Ships over one connection. Returns when all is shipped after a stop.
     async fn ship(&mut self, sink: &mut Sink) -> Result<(), LedgerError> {
         self.resume(sink).await?;
-        self.signer.catch_up(sink).await?;
+        // The log is looked after when there is time: to begin it takes the disk a while.
+        let mut is_filled = false;
         let stop = self.stop.clone();
         let ending = async {
             stop.cancelled().await;
@@ -190,6 +191,10 @@ impl Shipper {
             };
             let Some(batch) = batch else {
                 self.tell_up();
+                if !is_filled && !self.stop.is_cancelled() {
+                    self.signer.catch_up(sink).await?;
+                    is_filled = true;
+                }
                 let is_over = select! {
                     changed = synced.changed() => changed.is_err(),
                     () = self.stop.cancelled() => true,
@@ -197,6 +202,9 @@ impl Shipper {
                 };
                 if is_over {
                     // The last word: what was shipped is signed.
+                    if !is_filled {
+                        self.signer.fill(sink).await?;
+                    }
                     return self.signer.sign(sink).await;
                 }
                 self.signer.sign_if_due(sink).await?;

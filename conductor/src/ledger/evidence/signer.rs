@@ -91,6 +91,12 @@ impl Signer {
         self.heard(begun)
     }
 
+    /// Puts into the table what it misses.
+    pub(in crate::ledger) async fn fill(&mut self, sink: &mut Sink) -> Result<(), LedgerError> {
+        let filled = fill(&self.log, sink).await;
+        self.heard(filled)
+    }
+
     /// Says what went wrong, once, and counts it. What the database said is the shipper's.
     fn heard(&mut self, outcome: Result<(), EvidenceError>) -> Result<(), LedgerError> {
         match outcome {

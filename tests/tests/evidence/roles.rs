@@ -161,13 +161,15 @@ async fn a_whole_service_works_with_the_role() {
     let (database, roles) = (Database::new().await, Roles::new());
     roles.make(&database);
     let urls = (roles.url(&database, &roles.service), roles.url(&database, &roles.owner));
-    let builder = service(&json!({})).demo();
+    let builder = service(&json!({})).demo().set("ledger.checkpoint_every", "200ms");
     let mut running = builder.set("ledger.url", urls.0).set("ledger.owner_url", urls.1).start();
     let done = crate::service::prompt(&running);
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    assert!(running.term().success());
     let config = running.state().with_file_name("agents.toml");
-    let checked = running.run(&["ledger", "verify", "--config", config.to_str().unwrap()]);
+    let config = ["--config", config.to_str().unwrap()];
+    crate::service::wait_signed(&running, &config);
+    assert!(running.term().success());
+    let checked = running.run(&[&["ledger", "verify"][..], &config].concat());
     let text = String::from_utf8_lossy(&checked.stdout).into_owned();
     assert_eq!(checked.status.code(), Some(0), "{text}");
     assert!(text.contains("nothing was changed") && !text.contains("not yet signed"), "{text}");

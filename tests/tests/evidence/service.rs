@@ -43,12 +43,23 @@ pub fn prompt(service: &Service) -> Output {
 fn prompt_and_sign(service: &Service) {
     let done = prompt(service);
     assert_eq!(code(&done), Some(0), "{}", text(&done));
+    wait_signed(service, &[]);
+}
+
+/// Waits until all that was recorded is signed.
+pub fn wait_signed(service: &Service, args: &[&str]) {
+    let verify = [&["ledger", "verify", "--json"], args].concat();
     let signed = poll_until(PATIENCE, || {
-        let seen = json_of(&service.run(&["ledger", "verify", "--json"]));
+        let checked = service.run(&verify);
+        // The service may not have made its tables yet.
+        if code(&checked) == Some(2) {
+            return false;
+        }
+        let seen = json_of(&checked);
         assert_eq!(seen["ok"], true, "{seen}");
         seen["seen"]["frames"].as_u64() > Some(0) && seen["seen"]["unsigned"] == 0
     });
-    assert!(signed, "{}", text(&service.run(&["ledger", "verify"])));
+    assert!(signed, "{}", text(&service.run(&verify)));
 }
 
 fn tamper(service: &Service, statement: &'static str) {

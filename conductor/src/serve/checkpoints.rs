@@ -2,7 +2,12 @@
 //! line on its stdin, in order. One that it does not take is offered again with the
 //! next; nothing waits for it.
 
-use std::{fs::File, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::{io::AsyncReadExt as _, sync::watch, task::spawn_blocking, time::timeout};
 use tracing::warn;
@@ -48,9 +53,9 @@ pub(super) async fn run(
 }
 
 /// Sends all behind the last that was sent.
-async fn send(log: &PathBuf, command: &[String], sent: &mut i64) -> Result<(), String> {
+async fn send(log: &Path, command: &[String], sent: &mut i64) -> Result<(), String> {
     loop {
-        let (path, after) = (log.clone(), *sent);
+        let (path, after) = (log.to_path_buf(), *sent);
         let read = spawn_blocking(move || {
             let later = log::read(&path)?
                 .filter(|entry| entry.as_ref().map_or(true, |entry| entry.checkpoint.number > after));

@@ -130,7 +130,7 @@ mod tests {
         }
         assert_eq!(found(&told, &turned), Some(3));
         // Less than the frames say is what older versions left, but not of the outcome.
-        let mut less = stored.clone();
+        let mut less = stored;
         for column in less[1].iter_mut().filter(|text| text.as_deref() == Some("because")) {
             *column = None;
         }

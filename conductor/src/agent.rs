@@ -16,6 +16,7 @@ pub mod pty;
 mod routing;
 pub mod stdio;
 pub mod strays;
+pub mod transcripts;
 pub mod trial;
 
 use std::{

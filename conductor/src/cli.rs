@@ -8,6 +8,7 @@ mod endpoint;
 mod evidence;
 mod grants;
 mod policy;
+mod removal;
 mod usage;
 
 use std::{
@@ -37,6 +38,7 @@ pub use self::policy::{
     CheckPolicyArgs, CountBy, CoverageArgs, ExplainPolicyArgs, PolicyAction, PolicyArgs, ReplayArgs,
     ShowPolicyArgs, StatsArgs,
 };
+pub use self::removal::{EraseArgs, RetainArgs};
 pub use self::usage::UsageArgs;
 use crate::{clock, config::GivenUrl};
 
@@ -531,6 +533,10 @@ pub enum LedgerAction {
     Verify(VerifyArgs),
     /// Show the key that signs checkpoints, or make a new one
     Key(KeyArgs),
+    /// Remove what is old, as a whole
+    Retain(RetainArgs),
+    /// Erase the words of a session or of a user, for good
+    Erase(EraseArgs),
 }
 
 /// What to check.

@@ -5,6 +5,7 @@ mod approvals;
 mod breakage;
 pub mod codec;
 mod convert;
+mod erasing;
 mod events;
 mod grants;
 mod health;

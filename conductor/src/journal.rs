@@ -14,7 +14,7 @@
 //! `format` is what lies on disk, `batch` encodes it, `cursor` reads it, `disk` is
 //! the file system, `log` the state behind the lock, `sync` the thread, `index` where
 //! streams are, `left` what could not be written in time, `recover` what happens at
-//! start and `findings` what it may find.
+//! start and `findings` what it may find. `erase` takes words out of it for good.
 
 use std::{
     fmt, io,
@@ -32,6 +32,7 @@ use uuid::Uuid;
 
 pub use self::{
     batch::Batch,
+    erase::Erasure,
     figures::{Figures, Frames},
     findings::Finding,
     format::Position,
@@ -45,6 +46,7 @@ use crate::record::{Destination, Origin, Stream};
 mod batch;
 mod cursor;
 mod disk;
+mod erase;
 mod figures;
 mod findings;
 mod format;
@@ -171,6 +173,8 @@ pub struct Record {
     pub outgoing: Vec<(u32, u64)>,
     /// The frames, each followed by a newline.
     pub frames: Bytes,
+    /// Words were erased: lines of blanks stand for frames.
+    pub erased: bool,
     /// Just behind the record.
     pub end: Position,
 }
@@ -185,6 +189,11 @@ impl Record {
             rest = behind;
             Some(line)
         })
+    }
+
+    /// Whether one of these lines stands for a frame that was erased.
+    pub fn is_erased(&self, line: &[u8]) -> bool {
+        self.erased && line.iter().all(|byte| *byte == b' ')
     }
 }
 
@@ -470,6 +479,13 @@ impl Journal {
         max_bytes: usize,
     ) -> Result<Vec<Record>, JournalError> {
         self.0.shared.read_stream(stream, from_seq, max_bytes)
+    }
+
+    /// Takes words out of what it still holds, for good, and returns how many records
+    /// had some. Reads all of it, and blocks for as long as that takes. What goes has to
+    /// be in the ledger already: it gets there no more.
+    pub fn erase(&self, erasure: &Erasure) -> Result<u64, JournalError> {
+        self.0.shared.erase(erasure)
     }
 
     /// The ledger has everything up to here.

@@ -30,6 +30,7 @@ use crate::{
 
 pub mod table; // the tables and how rows of one key are merged
 pub mod project; // a frame → what it says of the tables
+pub mod words; // which columns an erasure empties
 pub mod row; // a frame with its facts, on its way into the database
 pub mod error; // what can go wrong, as far as it makes a difference
 pub mod settings; // where the database is
@@ -50,6 +51,7 @@ pub mod history; // sessions, what they did, their frames
 pub mod judgements; // decisions as they were judged, to be judged again
 pub mod overview; // how large it is
 pub mod rebuild; // derived tables anew; another ledger's frames
+pub mod removal; // what is old goes; what is to be forgotten loses its words
 
 /// At start the database is waited for so long, to find out whether it can be
 /// used at all. If it does not answer, the service starts without it.

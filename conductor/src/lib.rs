@@ -43,6 +43,7 @@ pub mod router; // session id → where it is bound; the only lock
 pub mod session; // one conversation, both directions
 pub mod connection; // one editor: handshake, sessions, ids
 pub mod tether; // ties it to its streams, one after the other
+pub mod erasure; // what the service holds of sessions that are to be forgotten
 pub mod grpc; // proto ↔ our types
 pub mod admin; // metrics and health over plain HTTP, for machines
 pub mod notify; // word to the service manager

@@ -125,7 +125,7 @@ pub(super) fn furnish(
 }
 
 /// Where the home of a user at an agent is. It stays there for the next session.
-fn place_of_user(homes: &Path, agent: &str, user: &str) -> PathBuf {
+pub(super) fn place_of_user(homes: &Path, agent: &str, user: &str) -> PathBuf {
     homes.join(format!("{USER_MARK}{}", file_name(user))).join(agent)
 }
 

@@ -1,9 +1,11 @@
-//! `conductor ledger`: questions in SQL, how the ledger does, and the two
-//! things that take long: making the derived tables anew, and carrying an old
-//! ledger over. Needs no running service.
+//! `conductor ledger`: questions in SQL, how the ledger does, what takes long
+//! (making the derived tables anew, carrying an old ledger over), and letting go
+//! of what is old or to be forgotten. Needs no running service.
 
 mod key;
 mod output;
+mod premises;
+mod removal;
 mod status;
 mod verify;
 
@@ -101,6 +103,12 @@ async fn act(global: &Global, args: &LedgerArgs) -> Result<ExitCode, String> {
         LedgerAction::Rebuild => rebuild(&settings).await,
         LedgerAction::Import { file } => import(&settings, file).await,
         LedgerAction::Key(args) => key::run(&settings, args).await,
+        LedgerAction::Retain(retain) => {
+            Box::pin(removal::Task::new(global, args, settings)?.retain(retain)).await
+        }
+        LedgerAction::Erase(erase) => {
+            Box::pin(removal::Task::new(global, args, settings)?.erase(erase)).await
+        }
         LedgerAction::Verify(_) => Ok(()),
     }?;
     Ok(ExitCode::SUCCESS)

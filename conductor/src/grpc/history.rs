@@ -6,7 +6,10 @@ use futures_util::{Stream, StreamExt as _, stream};
 use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
-use super::rights::{Admitted, nothing};
+use super::{
+    erasing,
+    rights::{Admitted, nothing},
+};
 use crate::{
     connection::Hub,
     ledger::{
@@ -14,9 +17,11 @@ use crate::{
         history::{FileFilter, FilePlace, Filter, Frame},
     },
     proto::{
-        GetRecordStatusRequest, GetRecordStatusResponse, GetSessionRequest, GetSessionResponse,
-        ListFileAccessesRequest, ListFileAccessesResponse, ListSessionsRequest, ListSessionsResponse,
-        ReadFramesRequest, ReadFramesResponse, get_session_response::Entry, history_server::History,
+        EraseSessionsRequest, EraseSessionsResponse, GetRecordStatusRequest, GetRecordStatusResponse,
+        GetSessionRequest, GetSessionResponse, ListFileAccessesRequest, ListFileAccessesResponse,
+        ListSessionsRequest, ListSessionsResponse, ReadFramesRequest, ReadFramesResponse,
+        WithdrawSessionsRequest, WithdrawSessionsResponse, get_session_response::Entry,
+        history_server::History,
     },
     router::{Access, NotAdmitted},
 };
@@ -80,6 +85,22 @@ impl HistoryService {
 impl History for HistoryService {
     type GetSessionStream = Messages<GetSessionResponse>;
     type ReadFramesStream = Messages<ReadFramesResponse>;
+    type EraseSessionsStream = Messages<EraseSessionsResponse>;
+
+    async fn withdraw_sessions(
+        &self,
+        request: Request<WithdrawSessionsRequest>,
+    ) -> Result<Response<WithdrawSessionsResponse>, Status> {
+        let user = Admitted::of(&request)?.caller.user;
+        Ok(Response::new(erasing::withdraw(&self.hub, &user, request.get_ref()).await?))
+    }
+
+    async fn erase_sessions(
+        &self,
+        request: Request<EraseSessionsRequest>,
+    ) -> Result<Response<Self::EraseSessionsStream>, Status> {
+        Ok(Response::new(erasing::erase(self.hub.clone(), request.get_ref())?))
+    }
 
     async fn get_record_status(
         &self,

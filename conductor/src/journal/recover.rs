@@ -30,7 +30,7 @@ const CHUNK: usize = 1024 * 1024;
 /// More room than this behind a segment's end is given back.
 const SLACK: u64 = 64 * 1024;
 /// Where copies of damaged parts go.
-const QUARANTINE: &str = "quarantine";
+pub(super) const QUARANTINE: &str = "quarantine";
 
 /// What was found when the journal was opened.
 #[derive(Debug, Default)]

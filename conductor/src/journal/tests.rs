@@ -9,6 +9,7 @@ use crate::record::StreamKind;
 
 mod damage;
 mod disk;
+mod erasing;
 mod faults;
 mod flaky;
 mod modes;

@@ -54,19 +54,26 @@ async fn rebuild_in(
     let total = count(&mut reader, None).await?;
     let lifted = writer.lift(TABLES[DECISIONS].name).await?;
     for table in TABLES {
-        writer.run_long(AssertSqlSafe(format!("DELETE FROM {}", table.name))).await?;
+        let rebuilt = rebuilt(table.name);
+        writer.run_long(AssertSqlSafe(format!("DELETE FROM {}{rebuilt}", table.name))).await?;
     }
     let (mut stream, mut seq, mut done) = (Uuid::nil(), 0, 0);
     let mut state = State::default();
     let mut rows: Vec<Row> = Vec::new();
+    // It was erased, so what is left of it stays as it is.
+    let mut stays = false;
     loop {
         let page = reader.frames_after(stream, seq).await?;
         for frame in page.iter().cloned() {
             if frame.stream.id != stream {
                 stream = frame.stream.id;
                 state = State::default();
+                stays = frame.seq == 1 && frame.erased.is_some();
             }
             seq = frame.seq;
+            if stays {
+                continue;
+            }
             let row = frame.project(&mut state);
             // Only what it says is needed.
             rows.push(Row { raw: Bytes::new(), ..row });
@@ -84,6 +91,23 @@ async fn rebuild_in(
     writer.put_back(lifted).await?;
     writer.run("COMMIT").await?;
     Ok(done)
+}
+
+/// Which rows of a table are made anew. What frames said whose words were erased cannot be
+/// made again: those rows stay.
+fn rebuilt(table: &str) -> String {
+    let erased = "(SELECT stream_id FROM frames WHERE raw IS NULL AND seq = 1)";
+    match table {
+        "processes" => format!(" WHERE process_id NOT IN {erased}"),
+        "connections" => format!(" WHERE connection_id NOT IN {erased}"),
+        "models" => format!(" WHERE process_id IS NULL OR process_id NOT IN {erased}"),
+        // Uses in a session that was erased are counted here, too.
+        "grants" => format!(
+            " WHERE grant_id NOT IN {erased} AND (session_id IS NULL OR session_id NOT IN {erased}) \
+             AND grant_id NOT IN (SELECT grant_id FROM grant_uses WHERE grant_id IS NOT NULL AND session_id IN {erased})"
+        ),
+        _ => format!(" WHERE session_id IS NULL OR session_id NOT IN {erased}"),
+    }
 }
 
 /// Carries the frames of a SQLite ledger over. Those that are there already are

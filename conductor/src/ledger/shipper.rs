@@ -319,6 +319,11 @@ impl Shipper {
     ) -> Result<(), LedgerError> {
         let mut outgoing = record.outgoing.iter().peekable();
         for (index, line) in record.lines().enumerate() {
+            // Only what the ledger has already is ever erased, unless an older backup of it was put
+            // back; its words are gone all the same.
+            if record.is_erased(line) {
+                continue;
+            }
             let index = u32::try_from(index).unwrap_or(u32::MAX);
             let forwarded = outgoing.next_if(|(at, _)| *at == index).map(|(_, id)| *id);
             let seq = record.first_seq.saturating_add(u64::from(index));

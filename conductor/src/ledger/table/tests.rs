@@ -18,6 +18,7 @@ const POSTGRES: &str = concat!(
     include_str!("../../../../migrations/postgres/0009_containment.sql"),
     include_str!("../../../../migrations/postgres/0010_sandbox.sql"),
     include_str!("../../../../migrations/postgres/0011_evidence.sql"),
+    include_str!("../../../../migrations/postgres/0013_retention.sql"),
 );
 const SQLITE: &str = concat!(
     include_str!("../../../../migrations/sqlite/0001_ledger.sql"),
@@ -31,6 +32,7 @@ const SQLITE: &str = concat!(
     include_str!("../../../../migrations/sqlite/0009_containment.sql"),
     include_str!("../../../../migrations/sqlite/0010_sandbox.sql"),
     include_str!("../../../../migrations/sqlite/0011_evidence.sql"),
+    include_str!("../../../../migrations/sqlite/0013_retention.sql"),
 );
 
 /// The tables that are not derived from frames.

@@ -35,6 +35,7 @@ pub use self::{
     figures::{Figures, Frames},
     findings::Finding,
     format::Position,
+    places::Standing,
     recover::Recovered,
     settings::Settings,
 };
@@ -52,6 +53,7 @@ mod heads;
 mod index;
 mod left;
 mod log;
+mod places;
 mod reader;
 mod recover;
 mod settings;
@@ -470,6 +472,23 @@ impl Journal {
         max_bytes: usize,
     ) -> Result<Vec<Record>, JournalError> {
         self.0.shared.read_stream(stream, from_seq, max_bytes)
+    }
+
+    /// From here on it has everything that it ever had synced: what is behind this is
+    /// what [`Journal::read`] can give.
+    pub fn oldest(&self) -> Position {
+        self.0.shared.lock().freed
+    }
+
+    /// A place behind which is all that was recorded at a time or later, and not much else.
+    pub fn since(&self, at_us: i64) -> Position {
+        self.0.shared.lock().since(at_us)
+    }
+
+    /// Whether reading can go on at a place that was given out earlier, perhaps by another.
+    /// May read a segment.
+    pub fn standing(&self, at: Position) -> Result<Standing, JournalError> {
+        self.0.shared.standing(at)
     }
 
     /// The ledger has everything up to here.

@@ -12,6 +12,7 @@ mod disk;
 mod faults;
 mod flaky;
 mod modes;
+mod places;
 
 /// Small segments and quick retries.
 fn small() -> Settings {

@@ -7,6 +7,7 @@ mod choice;
 mod endpoint;
 mod grants;
 mod policy;
+mod tail;
 mod usage;
 
 use std::{
@@ -35,6 +36,7 @@ pub use self::policy::{
     CheckPolicyArgs, CountBy, CoverageArgs, ExplainPolicyArgs, PolicyAction, PolicyArgs, ReplayArgs,
     ShowPolicyArgs, StatsArgs,
 };
+pub use self::tail::TailArgs;
 pub use self::usage::UsageArgs;
 use crate::{clock, config::GivenUrl};
 
@@ -514,6 +516,8 @@ pub enum LedgerAction {
         #[arg(long)]
         json: bool,
     },
+    /// Tell what happens, as it happens: for people, or as JSON for other programs
+    Tail(TailArgs),
     /// Make the derived tables anew from the frames
     Rebuild,
     /// Carry the frames of another ledger, a SQLite file, over into this one

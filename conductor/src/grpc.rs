@@ -21,6 +21,7 @@ mod rights;
 mod sessions;
 mod sharing;
 mod strangers;
+mod tail;
 mod tokens;
 mod tunnel;
 mod limits;

@@ -35,6 +35,7 @@ pub mod workspace; // files and terminals on this host, for agents that ask
 pub mod journal; // the crash-safe log that every frame enters first
 pub mod recorder; // one stream's way into it
 pub mod ledger; // the queryable record, made from frames
+pub mod feed; // what happens, told to others as it happens
 
 // Editors and their sessions.
 pub mod store; // the small file of what is needed in order to act

@@ -32,6 +32,7 @@ use crate::{
     cli::{Global, ServeArgs},
     config::{Config, Loaded, check_listen},
     connection::Hub,
+    feed::{self, Feed},
     grants::{Book, Scope},
     grpc,
     identity::{door::Door, oidc::Keys, present::Present, tokens::Tokens},
@@ -236,6 +237,7 @@ async fn serve(
         draining: CancellationToken::new(),
         closing: CancellationToken::new(),
     };
+    let feed = start_feed(&hub, state.path(), shipping).await?;
     let notifier = approvals::notify::run(
         hub.approvals.clone(),
         news,
@@ -266,7 +268,8 @@ async fn serve(
     start_admin(&hub, sources, config.service.admin)?;
     state.write_endpoint(&endpoint).map_err(|error| error.to_string())?;
     let agents = pool.status().borrow().clone();
-    banner::print(&endpoint, state.path(), loaded.file.as_deref(), &agents);
+    let aside = config.feed.is_stdout();
+    banner::print(&endpoint, state.path(), loaded.file.as_deref(), &agents, aside);
     info!(%endpoint, policy = hub.policy.current().revision(), "ready");
     let probe = Probe {
         catalogue,
@@ -306,7 +309,7 @@ async fn serve(
     }
     // The last words are synced first, so that the ledger gets them, too.
     hub.journal.close();
-    hub.ledger.stop().await;
+    tokio::join!(hub.ledger.stop(), feed.stop());
     drop(state);
     Ok(())
 }
@@ -332,6 +335,21 @@ async fn open_ledger(
         Ok(Err(error)) => Err(format!("the ledger cannot be used: {error}")),
         Err(failure) => Err(format!("the ledger cannot be opened: {failure}")),
     }
+}
+
+/// Begins to tell others what happens, if that is wanted. That is work of the same sort as
+/// the ledger's, and steps back as it does.
+async fn start_feed(hub: &Hub, state: &Path, shipping: &Handle) -> Result<Feed, String> {
+    let sources = feed::Sources {
+        journal: hub.journal.clone(),
+        history: hub.history.clone(),
+        config: hub.config.clone(),
+        state: state.to_path_buf(),
+        host: hub.ledger.settings().host.clone(),
+        metrics: hub.metrics.clone(),
+    };
+    let started = shipping.spawn(async move { Feed::start(sources) });
+    started.await.map_err(|failure| format!("the feed cannot be started: {failure}"))
 }
 
 /// Opens what is known of sessions, tokens and grants, and brings it up to date from the journal.

@@ -475,7 +475,7 @@ impl fmt::Display for Holder {
 }
 
 /// Writes a file that only its owner can read, whole or not at all.
-fn write_private(path: &Path, text: &str) -> Result<(), StateError> {
+pub(crate) fn write_private(path: &Path, text: &str) -> Result<(), StateError> {
     let temporary = path.with_extension("tmp");
     let failed = StateError::io("write", path);
     // A leftover would keep its permissions. Nobody else writes here: we hold

@@ -1,9 +1,10 @@
 //! `conductor ledger`: questions in SQL, how the ledger does, and the two
 //! things that take long: making the derived tables anew, and carrying an old
-//! ledger over. Needs no running service.
+//! ledger over. Needs no running service, except for what happens as it happens.
 
 mod output;
 mod status;
+mod tail;
 
 use std::{
     io::{IsTerminal as _, Read as _, stdin, stdout},
@@ -68,6 +69,10 @@ fn say(message: &str) {
 }
 
 async fn act(global: &Global, args: &LedgerArgs) -> Result<(), String> {
+    // The service tells it, wherever the ledger is.
+    if let LedgerAction::Tail(args) = &args.action {
+        return tail::run(global, args).await;
+    }
     let settings = settings(global, args.place.database_url.as_ref(), args.place.config.as_deref())?;
     match &args.action {
         LedgerAction::Sql { statement, json, csv, timeout } => {
@@ -75,6 +80,7 @@ async fn act(global: &Global, args: &LedgerArgs) -> Result<(), String> {
             ask(&settings, &statement, *timeout, *json, *csv).await
         }
         LedgerAction::Status { json } => status::show(&settings, *json).await,
+        LedgerAction::Tail(_) => Ok(()),
         LedgerAction::Rebuild => rebuild(&settings).await,
         LedgerAction::Import { file } => import(&settings, file).await,
     }

@@ -5,6 +5,7 @@
 mod access;
 mod containment;
 mod exposed;
+mod feed;
 mod limits;
 mod people;
 mod routes;
@@ -42,6 +43,7 @@ pub(super) fn check(config: &mut Config, origins: &Origins, home: Option<&Path>)
     checker.limits(config)?;
     checker.telemetry(config)?;
     checker.approvals(config)?;
+    checker.feed(config)?;
     if let Some(file) = &mut config.approvals.notify.ca_file {
         checker.path(&["approvals", "notify", "ca_file"], file)?;
     }

@@ -6,7 +6,10 @@ use futures_util::{Stream, StreamExt as _, stream};
 use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
-use super::rights::{Admitted, nothing};
+use super::{
+    rights::{Admitted, nothing},
+    tail::Tails,
+};
 use crate::{
     connection::Hub,
     ledger::{
@@ -16,7 +19,8 @@ use crate::{
     proto::{
         GetRecordStatusRequest, GetRecordStatusResponse, GetSessionRequest, GetSessionResponse,
         ListFileAccessesRequest, ListFileAccessesResponse, ListSessionsRequest, ListSessionsResponse,
-        ReadFramesRequest, ReadFramesResponse, get_session_response::Entry, history_server::History,
+        ReadFramesRequest, ReadFramesResponse, TailRequest, TailResponse, get_session_response::Entry,
+        history_server::History,
     },
     router::{Access, NotAdmitted},
 };
@@ -26,11 +30,12 @@ pub(super) type Messages<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Sen
 #[derive(Debug)]
 pub(super) struct HistoryService {
     hub: Hub,
+    tails: Tails,
 }
 
 impl HistoryService {
     pub(super) fn new(hub: Hub) -> Self {
-        Self { hub }
+        Self { hub, tails: Tails::default() }
     }
 
     /// What is told of a session, which ends when it is not shared with the reader any
@@ -80,6 +85,13 @@ impl HistoryService {
 impl History for HistoryService {
     type GetSessionStream = Messages<GetSessionResponse>;
     type ReadFramesStream = Messages<ReadFramesResponse>;
+    type TailStream = Messages<TailResponse>;
+
+    async fn tail(&self, request: Request<TailRequest>) -> Result<Response<Self::TailStream>, Status> {
+        let told = self.tails.follow(&self.hub, request.into_inner()).await?;
+        let closing = self.hub.closing.clone();
+        Ok(Response::new(Box::pin(told.take_until(closing.cancelled_owned()))))
+    }
 
     async fn get_record_status(
         &self,

@@ -149,6 +149,9 @@ labels! {
     StoreNotSaved "store_not_saved",
     /// Those who may answer a question were not told of it.
     ApproversNotTold "approvers_not_told",
+    /// Audit events were lost on their way to others: freed before they were told, or nobody
+    /// knows any more how far that was.
+    FeedLost "feed_lost",
     /// A span was dropped: the collector is down, or too slow.
     SpanDropped "span_dropped",
     /// Metrics could not be handed to the collector.

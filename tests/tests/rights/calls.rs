@@ -9,9 +9,9 @@ use conductor::proto::{
     ListFileAccessesRequest, ListGrantsRequest, ListModelsRequest, ListQueueRequest, ListRequest,
     ListSessionsRequest, ListSharesRequest, ListTokensRequest, LoginRequest, LoginStart, ObserveRequest,
     Party, PromptRequest, ReadFramesRequest, RestartAgentRequest, RevokeGrantRequest, RevokeTokenRequest,
-    SetConfigOptionRequest, SetModeRequest, ShareRole, ShareSessionRequest, UnshareSessionRequest,
-    WatchAgentsRequest, WatchApprovalsRequest, WhoAmIRequest, connect_request, grant_action, grant_scope,
-    login_request, party, set_config_option_request,
+    SetConfigOptionRequest, SetModeRequest, ShareRole, ShareSessionRequest, TailRequest,
+    UnshareSessionRequest, WatchAgentsRequest, WatchApprovalsRequest, WhoAmIRequest, connect_request,
+    grant_action, grant_scope, login_request, party, set_config_option_request,
 };
 use conductor_tests::tunnel::hello;
 use prost::Message;
@@ -86,6 +86,7 @@ pub fn call(path: &str, session: &str, cwd: &str) -> Option<Call> {
         "History/ReadFrames" => {
             about(&ReadFramesRequest { stream_id: session_id, from_seq: 1, ..Default::default() })
         }
+        "History/Tail" => plain(&TailRequest { from: "now".into(), ..Default::default() }),
         "Identity/WhoAmI" => plain(&WhoAmIRequest {}),
         "Limits/GetUsage" => plain(&GetUsageRequest::default()),
         "Policy/Explain" => plain(&ExplainRequest {

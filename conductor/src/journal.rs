@@ -13,8 +13,8 @@
 //!
 //! `format` is what lies on disk, `batch` encodes it, `cursor` reads it, `disk` is
 //! the file system, `log` the state behind the lock, `sync` the thread, `index` where
-//! streams are, `left` what could not be written in time, `recover` what happens at
-//! start and `findings` what it may find.
+//! streams are, `left` what could not be written in time, `places` what becomes of places
+//! that were given out, `recover` what happens at start and `findings` what it may find.
 
 use std::{
     fmt, io,

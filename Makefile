@@ -88,7 +88,8 @@ soak: build ## Kill everything KILLS times (default 200), run every test ROUNDS 
 	done
 
 # Agents are installed by package name, once, into target/lab; the model they
-# talk to is a fake one on loopback. `make lab LAB="--json goose"` tries one;
+# talk to is a fake one on loopback. `make lab LAB="--json goose"` tries one, and
+# `make lab LAB="--bubble"` holds them by bubblewrap, too;
 # `make lab LAB="--readme README.md"` renews the README's table.
 lab: build ## Try real agents with a fake model; prints what works
 	python3 tests/lab/lab.py $(LAB)

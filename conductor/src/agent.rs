@@ -16,6 +16,7 @@ pub mod pty;
 mod routing;
 pub mod stdio;
 pub mod strays;
+pub mod transcripts;
 pub mod trial;
 
 use std::{
@@ -57,6 +58,7 @@ use crate::{
     queue,
     record::{Destination, Origin, Stream, StreamKind, note},
     recorder::Recorder,
+    redact::{Known, Redaction},
     tasks::Tasks,
 };
 
@@ -123,6 +125,9 @@ pub struct Process {
     exit: watch::Receiver<Option<Arc<Exit>>>,
     stop: Stop,
     violations: AtomicU32,
+    redaction: Redaction,
+    /// Secrets that it may write: what it was given, and what its sessions have handed over.
+    known: watch::Sender<Known>,
 }
 
 /// A session's place at a process.
@@ -228,11 +233,29 @@ impl Process {
         self.stop.token.is_cancelled() || self.exit.borrow().is_some()
     }
 
+    /// The secrets that it knows.
+    pub fn known(&self) -> Known {
+        self.known.borrow().clone()
+    }
+
+    /// It is about to be told these.
+    pub fn is_told(&self, secrets: &Known) {
+        if !secrets.is_empty() {
+            self.known.send_modify(|known| *known = known.and(secrets));
+        }
+    }
+
+    /// What it has said as others may see it.
+    pub fn redacted(&self, text: &str) -> String {
+        self.redaction.text(&self.known.borrow(), text).into_owned()
+    }
+
     /// Counts a breach of the protocol; too many end the process.
     pub fn violation(&self, what: impl fmt::Display) {
+        let what = self.redacted(&what.to_string());
         info!(agent = %self.agent, pid = self.pid, %what, "agent breached the protocol");
         if self.violations.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_VIOLATIONS {
-            self.stop(Cause::Violations(what.to_string()));
+            self.stop(Cause::Violations(what));
         }
     }
 
@@ -275,6 +298,9 @@ async fn run(
     let id = Uuid::now_v7();
     let stream = Stream { id, kind: StreamKind::Process };
     let mut recorder = Recorder::new(spec.journal.clone(), stream);
+    recorder.know_all(&spec.launch.known);
+    let redaction = spec.journal.as_ref().map(|journal| journal.redaction().clone()).unwrap_or_default();
+    let (known, knows) = watch::channel(spec.launch.known.clone());
     let start = async {
         let container = spec.launch.container(id).await?;
         Ok((process::spawn(&spec.launch, &container).await?, Arc::new(container)))
@@ -288,6 +314,7 @@ async fn run(
             };
             recorder.note(note::PROCESS_STARTED, &started_note(&spec, 0, None));
             let exit = Exit { agent: spec.agent, pid: 0, cause, status: None, stderr: String::new() };
+            let exit = exit.redacted(&redaction, &knows.borrow());
             exit.record(recorder);
             ready.send(Err(Arc::new(exit))).ok();
             return;
@@ -304,7 +331,10 @@ async fn run(
     helpers.spawn(watch_writer(writer, stop.clone(), spec.stall_timeout));
     let mut words = JoinSet::new();
     let agent = spec.agent.clone();
-    words.spawn(async move { stdio::drain_stderr(stderr, &agent, pid).await });
+    let (shown, told) = (redaction.clone(), knows.clone());
+    words.spawn(async move {
+        stdio::drain_stderr(stderr, &agent, pid, |text| shown.text(&told.borrow(), text).into_owned()).await
+    });
 
     let mut lines = LineReader::new(stdout, MAX_FRAME);
     let (record, exit) = watch::channel(None);
@@ -328,6 +358,8 @@ async fn run(
                 exit,
                 stop: stop.clone(),
                 violations: AtomicU32::new(0),
+                redaction: redaction.clone(),
+                known,
             });
             info!(agent = %spec.agent, pid, took_ms = begun.elapsed().as_millis() as u64, "agent process is ready");
             let owner = Owner { process: process.clone(), stall: spec.stall_timeout, attaching, metrics };
@@ -337,6 +369,7 @@ async fn run(
         Err(cause) => {
             let exit =
                 finish(&spec, &container, pid, (cause, None), &mut guarded, &closing, &mut words).await;
+            let exit = exit.redacted(&redaction, &knows.borrow());
             clear(container).await;
             exit.record(recorder);
             ready.send(Err(Arc::new(exit))).ok();
@@ -344,6 +377,7 @@ async fn run(
         }
     };
     let exit = finish(&spec, &container, pid, (cause, status), &mut guarded, &closing, &mut words).await;
+    let exit = exit.redacted(&redaction, &knows.borrow());
     if exit.is_crash() {
         warn!(agent = %spec.agent, pid, how = exit.summary(), "agent process ended");
     } else {
@@ -408,7 +442,8 @@ async fn handshake(
         let mut run = Run::parse(block, |line, fault| {
             noise += 1;
             recorder.frame(Origin::Agent, Destination::Editor, None, line);
-            info!(agent = %spec.agent, %fault, line = frame::escape(line, 200), "agent wrote a line that is no frame");
+            let line = recorder.redacted_bytes(line);
+            info!(agent = %spec.agent, %fault, line = frame::escape(&line, 200), "agent wrote a line that is no frame");
         });
         if noise >= MAX_VIOLATIONS {
             return Err(Cause::Violations("it wrote lines that are no frames before the handshake".into()));
@@ -420,7 +455,7 @@ async fn handshake(
             let frame = run.frame(at);
             recorder.run(Origin::Agent, Destination::Editor, &[], &run.select(|i| i <= at));
             if frame.peek().kind == Kind::Error {
-                let error = frame::escape(frame.get(frame.peek().outcome), 500);
+                let error = frame::escape(&recorder.redacted_bytes(frame.get(frame.peek().outcome)), 500);
                 return Err(Cause::Handshake(format!("it refused initialize: {error}")));
             }
             let hello = AgentHello::parse(&frame).map_err(Cause::Handshake)?;
@@ -524,8 +559,8 @@ impl Owner {
                     if drain_until.is_some() {
                         return (Cause::Itself, status);
                     }
-                    let text = lines.partial();
-                    return (Cause::Unfinished(self.stall, frame::escape(text, 200)), status);
+                    let text = self.process.redaction.bytes(&self.process.known(), lines.partial()).into_owned();
+                    return (Cause::Unfinished(self.stall, frame::escape(&text, 200)), status);
                 }
             }
         }
@@ -535,8 +570,9 @@ impl Owner {
         let mut faults: Vec<(String, Fault)> = Vec::new();
         let run = Run::parse(block, |line, fault| {
             if faults.len() < MAX_VIOLATIONS as usize {
+                recorder.know_only(self.process.known());
                 recorder.frame(Origin::Agent, Destination::Editor, None, line);
-                faults.push((frame::escape(line, 200), fault));
+                faults.push((frame::escape(&recorder.redacted_bytes(line), 200), fault));
             }
         });
         if !faults.is_empty() {

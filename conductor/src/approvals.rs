@@ -288,6 +288,11 @@ impl Approvals {
         open.chain(ended).filter(|entry| may_see(&entry.approval)).collect()
     }
 
+    /// Forgets what people were asked in these sessions and have answered.
+    pub fn forget(&self, sessions: &[Uuid]) {
+        self.book.send_modify(|book| book.ended.retain(|entry| !sessions.contains(&entry.approval.session)));
+    }
+
     /// Whether nobody has answered it yet.
     pub fn is_open(&self, id: Uuid) -> bool {
         self.book.borrow().open.contains_key(&id)

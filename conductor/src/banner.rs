@@ -1,18 +1,20 @@
 //! What `serve` prints when it is ready: short, for people.
 
 use std::{
-    io::{IsTerminal as _, Write as _, stdout},
+    io::{self, IsTerminal as _, Write as _, stderr, stdout},
     path::Path,
 };
 
 use crate::pool::{AgentState, AgentStatus};
 
-/// Prints the banner to stdout.
-pub fn print(endpoint: &str, state: &Path, config: Option<&Path>, agents: &[AgentStatus]) {
-    let text = compose(endpoint, state, config, agents, stdout().is_terminal());
+/// Prints the banner to stdout, or to stderr if stdout is for `others`.
+pub fn print(endpoint: &str, state: &Path, config: Option<&Path>, agents: &[AgentStatus], others: bool) {
+    let is_terminal = if others { stderr().is_terminal() } else { stdout().is_terminal() };
+    let text = compose(endpoint, state, config, agents, is_terminal);
+    let mut out: Box<dyn io::Write> = if others { Box::new(stderr()) } else { Box::new(stdout()) };
     // Nobody reading it is no reason not to serve.
-    stdout().write_all(text.as_bytes()).ok();
-    stdout().flush().ok();
+    out.write_all(text.as_bytes()).ok();
+    out.flush().ok();
 }
 
 fn compose(

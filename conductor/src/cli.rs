@@ -5,8 +5,12 @@ mod access;
 mod approvals;
 mod choice;
 mod endpoint;
+mod evidence;
 mod grants;
 mod policy;
+mod search;
+mod removal;
+mod tail;
 mod usage;
 
 use std::{
@@ -28,6 +32,7 @@ pub use self::approvals::{
 };
 pub use self::choice::{ExplainRouteArgs, ModelsArgs, RouteAction, RouteArgs};
 pub use self::endpoint::{EndpointArgs, LoginArgs, LogoutArgs, WhoAmIArgs};
+pub use self::evidence::{KeyAction, KeyArgs, VerifyArgs};
 pub use self::grants::{
     GiveGrantArgs, GrantScopeArgs, GrantsAction, GrantsArgs, ListGrantsArgs, RevokeGrantArgs, ShowGrantArgs,
 };
@@ -35,6 +40,9 @@ pub use self::policy::{
     CheckPolicyArgs, CountBy, CoverageArgs, ExplainPolicyArgs, PolicyAction, PolicyArgs, ReplayArgs,
     ShowPolicyArgs, StatsArgs,
 };
+pub use self::removal::{EraseArgs, RetainArgs};
+pub use self::search::{GivenKind, SearchArgs};
+pub use self::tail::TailArgs;
 pub use self::usage::UsageArgs;
 use crate::{clock, config::GivenUrl};
 
@@ -82,6 +90,8 @@ pub enum Command {
     Route(RouteArgs),
     /// List sessions, show what one did, export its record, share it, close it
     Sessions(Box<SessionsArgs>),
+    /// Search what was said and done: messages, tool calls, commands, paths
+    Search(Box<SearchArgs>),
     /// List what rules leave to people, and answer it
     Approvals(ApprovalsArgs),
     /// Keep a token for a service, so that all other commands use it
@@ -306,7 +316,9 @@ pub enum SessionsAction {
     /// Print a session's record: every frame, or a document for people
     #[command(
         after_help = "jsonl is lossless: one object per frame with seq, at_us, origin, destination, outgoing_id,\n\
-        and raw, the frame's bytes as text; raw_base64 stands in its place for bytes that are no UTF-8."
+        and raw, the frame's bytes as text; raw_base64 stands in its place for bytes that are no UTF-8.\n\
+        bundle is read from the ledger itself, also while a service runs: frames with their chain, decisions, and the\n\
+        checkpoints that signed them."
     )]
     Export(ExportSessionArgs),
     /// Follow a session in the terminal, and take part in it
@@ -365,7 +377,7 @@ pub struct ListSessionsArgs {
     /// 2026-11-16 or 2026-11-16T12:00:00Z
     #[arg(long, value_name = "WHEN", value_parser = clock::parse_since)]
     pub since: Option<SystemTime>,
-    /// Only those with this in the title, a prompt or a message
+    /// Only those with this in the title, or found by `conductor search` for it
     #[arg(long, value_name = "TEXT")]
     pub text: Option<String>,
     /// Only those that touched this file, or a file beneath this directory; not
@@ -429,6 +441,8 @@ pub enum ExportFormat {
     Jsonl,
     /// What happened, for people
     Markdown,
+    /// One file with all that is needed to check it with `conductor ledger verify FILE`
+    Bundle,
 }
 
 /// Which session to follow.
@@ -514,6 +528,8 @@ pub enum LedgerAction {
         #[arg(long)]
         json: bool,
     },
+    /// Tell what happens, as it happens: for people, or as JSON for other programs
+    Tail(TailArgs),
     /// Make the derived tables anew from the frames
     Rebuild,
     /// Carry the frames of another ledger, a SQLite file, over into this one
@@ -521,6 +537,14 @@ pub enum LedgerAction {
         /// The file
         file: PathBuf,
     },
+    /// Check that nothing in it was changed after it was recorded
+    Verify(VerifyArgs),
+    /// Show the key that signs checkpoints, or make a new one
+    Key(KeyArgs),
+    /// Remove what is old, as a whole
+    Retain(RetainArgs),
+    /// Erase the words of a session or of a user, for good
+    Erase(EraseArgs),
 }
 
 /// What to check.

@@ -31,6 +31,7 @@ mod database;
 mod duration;
 mod environment;
 mod error;
+mod feed;
 mod limits;
 mod listen;
 mod origins;
@@ -52,6 +53,7 @@ pub use self::{
     containment::{Amount, Bounds, Layer, Network, Reach, Sandbox},
     database::{DatabaseUrl, GivenUrl},
     error::{ConfigError, Place},
+    feed::{Feed, FeedFormat},
     limits::{Limits, Quota},
     listen::{ListenRefused, check_listen},
     people::{GitIdentity, SecretSource, Secrets, User, Users},
@@ -96,6 +98,8 @@ pub struct Config {
     /// The queryable record.
     #[serde(default)]
     pub ledger: Ledger,
+    /// Where audit events go.
+    pub feed: Feed,
     /// What agents may do.
     pub policy: PolicyFiles,
     /// How people are asked.

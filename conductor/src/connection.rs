@@ -54,6 +54,7 @@ use crate::{
     recorder::Recorder,
     router::Router,
     session::{self, Packet, SessionEvent, Wish},
+    state::kept::Kept,
     tasks::Tasks,
     telemetry::trace::Parent,
 };
@@ -88,6 +89,8 @@ pub struct Hub {
     pub router: Router,
     /// Where everything is written down.
     pub journal: Journal,
+    /// What sessions were given that the record does not hold.
+    pub kept: Kept,
     /// Where it goes from there.
     pub ledger: Ledger,
     /// What sessions did.
@@ -316,6 +319,7 @@ impl Connection {
     }
 
     fn record(&mut self, frame: &Frame) {
+        self.recorder.know_handed_over(frame.bytes());
         self.recorder.frame(Origin::Editor, Destination::Agent, None, frame.bytes());
     }
 

@@ -176,6 +176,11 @@ impl Frame {
         Ok(Self { bytes: line, peek })
     }
 
+    /// One that says nothing.
+    pub fn empty() -> Self {
+        Self { bytes: Bytes::new(), peek: Peek::default() }
+    }
+
     /// The exact bytes, without a newline.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
@@ -272,6 +277,11 @@ impl Run {
     /// Bytes of the buffer behind it.
     pub fn size(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// The buffer behind it, with all its frames and perhaps more.
+    pub fn block(&self) -> &[u8] {
+        &self.bytes
     }
 
     /// The frames in order.

@@ -13,8 +13,9 @@
 //!
 //! `format` is what lies on disk, `batch` encodes it, `cursor` reads it, `disk` is
 //! the file system, `log` the state behind the lock, `sync` the thread, `index` where
-//! streams are, `left` what could not be written in time, `recover` what happens at
-//! start and `findings` what it may find.
+//! streams are, `left` what could not be written in time, `places` what becomes of places
+//! that were given out, `recover` what happens at start and `findings` what it may find.
+//! `erase` takes words out of it for good.
 
 use std::{
     fmt, io,
@@ -32,19 +33,23 @@ use uuid::Uuid;
 
 pub use self::{
     batch::Batch,
+    erase::Erasure,
     figures::{Figures, Frames},
     findings::Finding,
     format::Position,
+    places::Standing,
     recover::Recovered,
     settings::Settings,
 };
 use self::{disk::Disk, log::Log};
 pub use crate::config::Recording;
 use crate::record::{Destination, Origin, Stream};
+use crate::redact::Redaction;
 
 mod batch;
 mod cursor;
 mod disk;
+mod erase;
 mod figures;
 mod findings;
 mod format;
@@ -52,6 +57,7 @@ mod heads;
 mod index;
 mod left;
 mod log;
+mod places;
 mod reader;
 mod recover;
 mod settings;
@@ -171,6 +177,8 @@ pub struct Record {
     pub outgoing: Vec<(u32, u64)>,
     /// The frames, each followed by a newline.
     pub frames: Bytes,
+    /// Words were erased: lines of blanks stand for frames.
+    pub erased: bool,
     /// Just behind the record.
     pub end: Position,
 }
@@ -185,6 +193,11 @@ impl Record {
             rest = behind;
             Some(line)
         })
+    }
+
+    /// Whether one of these lines stands for a frame that was erased.
+    pub fn is_erased(&self, line: &[u8]) -> bool {
+        self.erased && line.iter().all(|byte| *byte == b' ')
     }
 }
 
@@ -224,6 +237,7 @@ struct Shared {
     dir: PathBuf,
     id: Uuid,
     recording: Recording,
+    redaction: Redaction,
     log: Mutex<Log>,
     /// Wakes the thread.
     wake: Condvar,
@@ -288,7 +302,7 @@ impl Journal {
     ) -> Result<(Self, Recovered), JournalError> {
         let mut recovered = Recovered::default();
         let id = recover::prepare(dir, &*disk, &mut recovered)?;
-        let recording = settings.recording;
+        let (recording, redaction) = (settings.recording, settings.redaction.clone());
         let mut log = Log::new(dir.to_path_buf(), id, settings, disk);
         recover::recover(&mut log, &mut recovered)?;
         if let Err(failure) = log.make_reserve() {
@@ -301,6 +315,7 @@ impl Journal {
             dir: dir.to_path_buf(),
             id,
             recording,
+            redaction,
             wake: Condvar::new(),
             released: AtomicU64::new(0),
             synced: watch::Sender::new(log.synced_end),
@@ -322,6 +337,11 @@ impl Journal {
     /// What effects wait for.
     pub fn recording(&self) -> Recording {
         self.0.shared.recording
+    }
+
+    /// How secrets are kept out of what is written here.
+    pub fn redaction(&self) -> &Redaction {
+        &self.0.shared.redaction
     }
 
     /// The journal's id. Every segment carries it, and the ledger knows it.
@@ -470,6 +490,30 @@ impl Journal {
         max_bytes: usize,
     ) -> Result<Vec<Record>, JournalError> {
         self.0.shared.read_stream(stream, from_seq, max_bytes)
+    }
+
+    /// Takes words out of what it still holds, for good, and returns how many records
+    /// had some. Reads all of it, and blocks for as long as that takes. What goes has to
+    /// be in the ledger already: it gets there no more.
+    pub fn erase(&self, erasure: &Erasure) -> Result<u64, JournalError> {
+        self.0.shared.erase(erasure)
+    }
+
+    /// From here on it has everything that it ever had synced: what is behind this is
+    /// what [`Journal::read`] can give.
+    pub fn oldest(&self) -> Position {
+        self.0.shared.lock().freed
+    }
+
+    /// A place behind which is all that was recorded at a time or later, and not much else.
+    pub fn since(&self, at_us: i64) -> Position {
+        self.0.shared.lock().since(at_us)
+    }
+
+    /// Whether reading can go on at a place that was given out earlier, perhaps by another.
+    /// May read a segment.
+    pub fn standing(&self, at: Position) -> Result<Standing, JournalError> {
+        self.0.shared.standing(at)
     }
 
     /// The ledger has everything up to here.

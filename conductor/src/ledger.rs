@@ -17,7 +17,11 @@ pub use self::{
     settings::Settings,
     shipper::Progress,
 };
-use self::{shipper::Shipper, sink::Sink};
+use self::{
+    evidence::{log::Log, signer::Signer},
+    shipper::Shipper,
+    sink::Sink,
+};
 use crate::{
     journal::{Journal, Position},
     record::now_us,
@@ -26,13 +30,16 @@ use crate::{
 
 pub mod table; // the tables and how rows of one key are merged
 pub mod project; // a frame → what it says of the tables
+pub mod words; // which columns an erasure empties
 pub mod row; // a frame with its facts, on its way into the database
 pub mod error; // what can go wrong, as far as it makes a difference
 pub mod settings; // where the database is
 pub mod schema; // migrations
+pub mod evidence; // what shows that nothing was changed: chains, signed checkpoints
 pub mod upsert; // statements made from the tables
 pub mod postgres; // the verbs for Postgres
 pub mod sqlite; // the verbs for SQLite
+pub mod lift; // what keeps rows as they are, lifted for one transaction
 pub mod sink; // a batch in one transaction, whichever database it is
 pub mod states; // the projection's state of each stream
 pub mod shipper; // from the journal into the database, whatever happens to it
@@ -41,9 +48,11 @@ pub mod cell; // a value as a question gets it
 pub mod question; // our own questions, one text for both databases
 pub mod sql; // a person's question, as it was typed
 pub mod history; // sessions, what they did, their frames
+pub mod search; // what was said and done, by its words
 pub mod judgements; // decisions as they were judged, to be judged again
 pub mod overview; // how large it is
 pub mod rebuild; // derived tables anew; another ledger's frames
+pub mod removal; // what is old goes; what is to be forgotten loses its words
 
 /// At start the database is waited for so long, to find out whether it can be
 /// used at all. If it does not answer, the service starts without it.
@@ -63,6 +72,7 @@ pub struct Ledger {
     settings: Arc<Settings>,
     journal: Journal,
     progress: watch::Receiver<Progress>,
+    signed: watch::Receiver<i64>,
     stop: CancellationToken,
 }
 
@@ -97,9 +107,12 @@ impl Ledger {
         let settings = Arc::new(settings);
         let stop = CancellationToken::new();
         let (progress, watched) = watch::channel(Progress::default());
-        let shipper = Shipper::new(settings.clone(), journal.clone(), progress, stop.clone());
+        let log = Log::new(settings.evidence.clone(), journal.id());
+        let (newest, signed) = watch::channel(0);
+        let signer = Signer::new(log, settings.evidence.every, newest, tasks.metrics().clone());
+        let shipper = Shipper::new(settings.clone(), journal.clone(), progress, stop.clone(), signer);
         tasks.start("shipper", shipper.run(first));
-        Ok(Self { settings, journal, progress: watched, stop })
+        Ok(Self { settings, journal, progress: watched, signed, stop })
     }
 
     /// Where it is.
@@ -129,9 +142,27 @@ impl Ledger {
         }
     }
 
+    /// The same for whoever searches: what has happened is to be found, too.
+    pub async fn settle_index(&self) {
+        self.settle().await;
+        let Some(reached) = self.status().progress.reached.filter(|_| self.status().progress.down.is_none())
+        else {
+            return;
+        };
+        let mut progress = self.progress.clone();
+        let indexed =
+            progress.wait_for(|progress| progress.indexed.is_some_and(|indexed| indexed >= reached));
+        timeout(SETTLING, indexed).await.ok();
+    }
+
     /// What the shipper says, to be told of changes.
     pub fn progress(&self) -> watch::Receiver<Progress> {
         self.progress.clone()
+    }
+
+    /// The number of the newest checkpoint that was made since the start, 0 before.
+    pub fn signed(&self) -> watch::Receiver<i64> {
+        self.signed.clone()
     }
 
     /// Waits until everything up to a position of the journal is in the

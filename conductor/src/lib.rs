@@ -7,6 +7,7 @@ pub mod queue; // a queue bounded in items and bytes
 pub mod acp; // what the conductor itself says
 pub mod options; // what an agent lets people choose
 pub mod record; // what is written down: streams, origins, notes
+pub mod redact; // the recorded form of a frame: as it came, but for secrets
 pub mod metrics; // what is counted, without a lock
 
 // What the service knows and trusts.
@@ -35,6 +36,7 @@ pub mod workspace; // files and terminals on this host, for agents that ask
 pub mod journal; // the crash-safe log that every frame enters first
 pub mod recorder; // one stream's way into it
 pub mod ledger; // the queryable record, made from frames
+pub mod feed; // what happens, told to others as it happens
 
 // Editors and their sessions.
 pub mod store; // the small file of what is needed in order to act
@@ -43,6 +45,7 @@ pub mod router; // session id → where it is bound; the only lock
 pub mod session; // one conversation, both directions
 pub mod connection; // one editor: handshake, sessions, ids
 pub mod tether; // ties it to its streams, one after the other
+pub mod erasure; // what the service holds of sessions that are to be forgotten
 pub mod grpc; // proto ↔ our types
 pub mod admin; // metrics and health over plain HTTP, for machines
 pub mod notify; // word to the service manager

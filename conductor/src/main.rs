@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         Command::Models(args) => commands::models::run(&global, &args),
         Command::Route(args) => commands::route::run(&global, &args),
         Command::Sessions(args) => commands::sessions::run(&global, &args),
+        Command::Search(args) => commands::sessions::search(&global, &args),
         Command::Login(args) => commands::login::run(&global, &args),
         Command::Logout(args) => commands::login::logout(&global, &args),
         Command::WhoAmI(args) => commands::whoami::run(&global, &args),

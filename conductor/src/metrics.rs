@@ -104,6 +104,12 @@ pub struct Counts {
     pub auth_failures: By<Refused>,
     /// Connections that could not be accepted at once.
     pub accept_failures: Counter,
+    /// Audit events that were handed over.
+    pub feed_events: Counter,
+    /// Attempts to hand them over that failed.
+    pub feed_failures: Counter,
+    /// Whether they are not taken at the moment.
+    pub feed_failing: Gauge,
     /// Tasks that have panicked.
     pub panics: Counter,
     /// Readings of configuration and policy after the start, by their outcome.
@@ -141,6 +147,9 @@ impl Default for Counts {
             readers_dropped: Counter::default(),
             auth_failures: By::default(),
             accept_failures: Counter::default(),
+            feed_events: Counter::default(),
+            feed_failures: Counter::default(),
+            feed_failing: Gauge::default(),
             panics: Counter::default(),
             reloads: By::default(),
             best_effort: By::default(),

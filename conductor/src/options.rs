@@ -99,11 +99,17 @@ impl Chooser {
             Category::Mode => ("modes", "availableModes", "id", "currentModeId"),
         };
         let list = &told[list];
-        Some(Self {
-            channel: Channel::Legacy,
-            current: list[current].as_str().map(str::to_owned),
-            choices: choices(list[entries].as_array()?.iter(), id),
-        })
+        let current = list[current].as_str().map(str::to_owned);
+        let choices = choices(list[entries].as_array()?.iter(), id);
+        let mut found = Self { channel: Channel::Legacy, current, choices };
+        // A model that an agent was started with need not be in its list; who has gone on to
+        // another must be able to come back to it.
+        if category == Category::Model
+            && let Some(value) = found.current.clone().filter(|value| is_fine(value) && !found.offers(value))
+        {
+            found.choices.push(Choice { name: value.clone(), value, description: None });
+        }
+        Some(found)
     }
 
     /// Whether a value can be chosen.
@@ -112,10 +118,15 @@ impl Chooser {
     }
 }
 
+/// Whether it can be the value of a choice.
+fn is_fine(value: &str) -> bool {
+    !value.is_empty() && value.len() <= LONGEST
+}
+
 fn choices<'a>(entries: impl Iterator<Item = &'a Value>, id: &str) -> Vec<Choice> {
     let text = |value: &Value| value.as_str().filter(|text| text.len() <= LONGEST).map(str::to_owned);
     let choice = |entry: &Value| {
-        let value = text(&entry[id]).filter(|value| !value.is_empty())?;
+        let value = text(&entry[id]).filter(|value| is_fine(value))?;
         let name = text(&entry["name"]).filter(|name| !name.is_empty()).unwrap_or_else(|| value.clone());
         Some(Choice { value, name, description: text(&entry["description"]) })
     };
@@ -150,6 +161,24 @@ mod tests {
         let modes = Chooser::read(&told, Category::Mode).unwrap();
         assert_eq!((modes.channel.clone(), modes.offers("ask")), (Channel::Legacy, true));
         assert_eq!(Chooser::legacy(&told, Category::Model).unwrap().current.as_deref(), Some("old"));
+    }
+
+    #[test]
+    fn a_model_in_use_can_be_chosen_though_the_list_lacks_it() {
+        let told = |current: &str| {
+            json!({
+                "models": { "currentModelId": current, "availableModels": [{ "modelId": "a" }] },
+                "modes": { "currentModeId": current, "availableModes": [{ "id": "a" }] },
+            })
+        };
+        let values = |current: &str, category: Category| -> Vec<String> {
+            let found = Chooser::read(&told(current), category).unwrap();
+            found.choices.into_iter().map(|choice| choice.value).collect()
+        };
+        assert_eq!(values("b", Category::Model), ["a", "b"]);
+        assert_eq!(values("a", Category::Model), ["a"]);
+        assert_eq!(values("", Category::Model), ["a"]);
+        assert_eq!(values("b", Category::Mode), ["a"], "a mode must not be made up");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! What is written down, and how it is named: streams, sequence numbers,
 //! origins, and the notes the conductor adds. No I/O.
 //!
-//! A frame is recorded once, as it came, where it enters or where we originate
-//! it. What happens without a frame (a process ended, a session was bound) is
+//! A frame is recorded once, as it came but for secrets, where it enters or where we
+//! originate it. What happens without a frame (a process ended, a session was bound) is
 //! recorded as a *note*: a notification of ours that is never forwarded, so
 //! that the ledger's derived tables come from frames alone and can be rebuilt
 //! from them.

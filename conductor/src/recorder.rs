@@ -3,8 +3,10 @@
 //!
 //! Sessions, processes and connections each own one. Nothing is ever dropped
 //! here; whoever owns a recorder stops taking more when too much is pending.
+//! Here, and nowhere else, a frame gets its recorded form: nothing enters the
+//! journal but through a recorder, so no secret does.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use serde_json::Value;
 
@@ -12,6 +14,7 @@ use crate::{
     frame::Run,
     journal::{Batch, Class, Journal, Ticket},
     record::{self, Destination, Origin, Stream},
+    redact::{self, Known, Redaction, Secret},
 };
 
 /// Bytes that may wait for the journal; above that the owner takes no more.
@@ -29,13 +32,17 @@ pub struct Recorder {
     stream: Stream,
     next: u64,
     batch: Batch,
+    redaction: Redaction,
+    /// Secrets that may turn up in this stream.
+    known: Known,
 }
 
 impl Recorder {
     /// Goes on where the stream ended.
     pub fn new(journal: Option<Journal>, stream: Stream) -> Self {
         let next = journal.as_ref().map_or(1, |journal| journal.next_seq(stream.id));
-        Self { journal, stream, next, batch: Batch::new() }
+        let redaction = journal.as_ref().map(|journal| journal.redaction().clone()).unwrap_or_default();
+        Self { journal, stream, next, batch: Batch::new(), redaction, known: Known::default() }
     }
 
     /// The frames of a run; `outgoing` are the ids that some go on with.
@@ -45,8 +52,16 @@ impl Recorder {
         }
         // Each frame has a newline, and few go on with an id of ours.
         self.batch.reserve(run.size() + run.len() + outgoing.len() * 16);
-        let frames = run.iter().map(|(bytes, _)| bytes);
-        self.batch.push(self.stream, self.next, record::now_us(), origin, to, outgoing, frames);
+        let (stream, next, now) = (self.stream, self.next, record::now_us());
+        // One look at all of them: hardly ever there is anything to replace.
+        if self.redaction.suspects(&self.known, run.block()) {
+            let frames: Vec<_> =
+                run.iter().map(|(bytes, _)| self.redaction.bytes(&self.known, bytes)).collect();
+            self.batch.push(stream, next, now, origin, to, outgoing, frames.iter().map(|frame| &**frame));
+        } else {
+            let frames = run.iter().map(|(bytes, _)| bytes);
+            self.batch.push(stream, next, now, origin, to, outgoing, frames);
+        }
         self.next += run.len() as u64;
     }
 
@@ -57,6 +72,7 @@ impl Recorder {
         }
         let outgoing = outgoing.map(|id| (0, id));
         let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+        let bytes = self.redaction.bytes(&self.known, bytes);
         self.batch.push(
             self.stream,
             self.next,
@@ -64,9 +80,53 @@ impl Recorder {
             origin,
             to,
             outgoing.as_slice(),
-            std::iter::once(bytes),
+            std::iter::once(&*bytes),
         );
         self.next += 1;
+    }
+
+    /// From now on these are searched for, too.
+    pub fn know(&mut self, secrets: impl IntoIterator<Item = Secret>) {
+        self.known = self.known.with(secrets);
+    }
+
+    /// From now on the secrets that an editor hands over with a frame are searched for.
+    pub fn know_handed_over(&mut self, frame: &[u8]) {
+        if self.redaction.suspects(&Known::default(), frame) {
+            self.know(redact::handed_over(frame));
+        }
+    }
+
+    /// The same for all that somebody else knows.
+    pub fn know_all(&mut self, known: &Known) {
+        self.known = self.known.and(known);
+    }
+
+    /// Exactly these are searched for from now on.
+    pub fn know_only(&mut self, known: Known) {
+        self.known = known;
+    }
+
+    /// What is searched for in this stream.
+    pub fn known(&self) -> &Known {
+        &self.known
+    }
+
+    /// A text as it may be shown to others, logged or kept: without secrets.
+    pub fn redacted<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        self.redaction.text(&self.known, text)
+    }
+
+    /// The same for bytes that somebody else has written.
+    pub fn redacted_bytes<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+        self.redaction.bytes(&self.known, bytes)
+    }
+
+    /// The same for a value that is kept as JSON; `None` if there is nothing to replace.
+    pub fn redacted_value<T: serde::Serialize + serde::de::DeserializeOwned>(&self, value: &T) -> Option<T> {
+        let plain = serde_json::to_vec(value).ok()?;
+        let redacted = self.redaction.frame(&self.known, &plain)?;
+        serde_json::from_slice(&redacted).ok()
     }
 
     /// A note of ours.

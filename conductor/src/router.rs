@@ -6,6 +6,7 @@
 //! `.await`. What changes here is written to the store behind everybody's
 //! back; only who must not lose it waits for that.
 
+mod erasing;
 mod sharing;
 
 use std::{
@@ -66,6 +67,8 @@ struct Table {
     changed: HashSet<Uuid>,
     /// Sessions of whose shares the store has not been told.
     shared: HashSet<Uuid>,
+    /// Sessions of which the store has to erase every trace.
+    erased: Vec<Uuid>,
     /// Counts changes.
     version: u64,
 }
@@ -142,6 +145,7 @@ impl Router {
                 sessions,
                 changed: changed.into_iter().collect(),
                 shared: HashSet::new(),
+                erased: Vec::new(),
                 version,
             })),
             turns: Arc::new(watch::channel(Turns::default()).0),

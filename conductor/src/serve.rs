@@ -1,15 +1,14 @@
 //! `conductor serve`: build bottom-up, wait, drain top-down.
 
+mod checkpoints;
 mod files;
 mod premises;
+mod record;
 
 use std::{
-    collections::HashMap,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
-    path::Path,
     process::ExitCode,
     sync::Arc,
-    time::Instant,
 };
 
 use tokio::{
@@ -22,7 +21,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use self::files::{Files, Read};
+use self::{
+    files::{Files, Read},
+    record::{open_ledger, open_store, start_feed},
+};
 use crate::{
     admin::{self, Admin, Sources},
     agent::strays,
@@ -32,23 +34,17 @@ use crate::{
     cli::{Global, ServeArgs},
     config::{Config, Loaded, check_listen},
     connection::Hub,
-    grants::{Book, Scope},
     grpc,
-    identity::{door::Door, oidc::Keys, present::Present, tokens::Tokens},
-    journal::{Journal, Recording},
-    ledger::{self, Ledger, history::History},
-    limits::Limits,
+    identity::{door::Door, oidc::Keys},
+    journal::{self, Journal, Recording},
+    ledger::history::History,
     metrics::Reloaded,
     notify::Manager,
     policy::{Live, Policy, PolicyError, Publisher},
     pool::Pool,
-    router::Router,
-    state::{ServiceState, StateDir},
-    store::{
-        Books, Store,
-        behind::{self, CaughtUp},
-        catalogue::Unsaved,
-    },
+    redact::Redaction,
+    state::{ServiceState, StateDir, kept::Kept},
+    store::{Books, catalogue::Unsaved},
     tasks::Tasks,
     telemetry::{self, Telemetry},
     tether::Tethers,
@@ -195,7 +191,10 @@ async fn serve(
     let tasks = Tasks::counted(metrics.clone());
     let (publish, configured) = watch::channel(config.clone());
     let (rule, policy) = Live::new(policy);
-    let (journal, recovered) = Journal::open(&state.path().join("journal"), (&config.journal).into())
+    let key = state.tag_key().map_err(|error| error.to_string())?;
+    let redaction = Redaction::new(&key, config.journal.patterns());
+    let settings = journal::Settings { redaction, ..(&config.journal).into() };
+    let (journal, recovered) = Journal::open(&state.path().join("journal"), settings)
         .map_err(|error| format!("the journal cannot be opened: {error}"))?;
     info!(
         segments = recovered.segments,
@@ -204,10 +203,12 @@ async fn serve(
         took_ms = recovered.took.as_millis() as u64,
         "the journal is open"
     );
-    let ledger = open_ledger(args, &config, state.path(), &journal, shipping).await?;
+    let ledger = open_ledger(args, &config, state.path(), &journal, shipping, &metrics).await?;
     let (mut store, router, grants, tokens) = open_store(&state, &journal, &config).await?;
     let shares = store.shares().await.map_err(|error| format!("the shares cannot be read: {error}"))?;
     router.shared_before(shares);
+    let kept = Kept::new(state.path());
+    kept.sweep(|session| router.row(session).is_some());
     let (saving, stop_saving) = (Tasks::default(), CancellationToken::new());
     let (offers, stamps) =
         store.catalogue().await.map_err(|error| format!("what the agents offer cannot be read: {error}"))?;
@@ -225,6 +226,7 @@ async fn serve(
         router,
         history: History::new(ledger.settings().clone(), Some(journal.clone())),
         journal,
+        kept,
         ledger,
         tasks: tasks.clone(),
         config: configured,
@@ -236,6 +238,7 @@ async fn serve(
         draining: CancellationToken::new(),
         closing: CancellationToken::new(),
     };
+    let feed = start_feed(&hub, state.path(), shipping).await?;
     let notifier = approvals::notify::run(
         hub.approvals.clone(),
         news,
@@ -244,6 +247,13 @@ async fn serve(
         hub.closing.clone(),
     );
     tasks.start("notify", notifier);
+    // It ends after the ledger, which has a last checkpoint to make.
+    let sending = Tasks::counted(metrics.clone());
+    let log = hub.ledger.settings().evidence.log.clone();
+    sending.start(
+        "checkpoints",
+        checkpoints::run(log, hub.ledger.signed(), hub.config.clone(), metrics.clone()),
+    );
     let stop = CancellationToken::new();
     let most = config.service.max_connections;
     let spools = state.path().to_path_buf();
@@ -266,7 +276,8 @@ async fn serve(
     start_admin(&hub, sources, config.service.admin)?;
     state.write_endpoint(&endpoint).map_err(|error| error.to_string())?;
     let agents = pool.status().borrow().clone();
-    banner::print(&endpoint, state.path(), loaded.file.as_deref(), &agents);
+    let aside = config.feed.is_stdout();
+    banner::print(&endpoint, state.path(), loaded.file.as_deref(), &agents, aside);
     info!(%endpoint, policy = hub.policy.current().revision(), "ready");
     let probe = Probe {
         catalogue,
@@ -306,68 +317,13 @@ async fn serve(
     }
     // The last words are synced first, so that the ledger gets them, too.
     hub.journal.close();
-    hub.ledger.stop().await;
+    tokio::join!(hub.ledger.stop(), feed.stop());
+    let is_sent = !hub.config.borrow().ledger.checkpoint_command.is_empty();
+    if is_sent && timeout(STOP_TIMEOUT, sending.ended()).await.is_err() {
+        warn!("the last checkpoint was not sent in time; the next start sends it");
+    }
     drop(state);
     Ok(())
-}
-
-/// Begins to carry the journal into the ledger. A database that does not
-/// answer is waited for; one that cannot be ours is a reason not to start.
-async fn open_ledger(
-    args: &ServeArgs,
-    config: &Config,
-    state: &Path,
-    journal: &Journal,
-    shipping: &Handle,
-) -> Result<Ledger, String> {
-    let mut settings = ledger::Settings::new(&config.ledger, state);
-    if let Some(given) = &args.database_url {
-        settings.url = given.check().map_err(|why| format!("--database-url: {why}"))?;
-    }
-    // Its task ends after all others, so it is none of theirs.
-    let (journal, tasks) = (journal.clone(), Tasks::default());
-    let opened = shipping.spawn(async move { Ledger::open(settings, journal, &tasks).await });
-    match opened.await {
-        Ok(Ok(ledger)) => Ok(ledger),
-        Ok(Err(error)) => Err(format!("the ledger cannot be used: {error}")),
-        Err(failure) => Err(format!("the ledger cannot be opened: {failure}")),
-    }
-}
-
-/// Opens what is known of sessions, tokens and grants, and brings it up to date from the journal.
-async fn open_store(
-    state: &ServiceState,
-    journal: &Journal,
-    config: &Config,
-) -> Result<(Store, Router, Book, Tokens), String> {
-    let began = Instant::now();
-    let file = state.path().join("store.sqlite");
-    let failed = |error| format!("{} cannot be used: {error}", file.display());
-    let mut store = Store::open(&file).await.map_err(failed)?;
-    let mut rows: HashMap<_, _> = store.sessions().await.map_err(failed)?.into_iter().collect();
-    let CaughtUp { changed, uses } = behind::catch_up(journal, &mut rows)
-        .map_err(|error| format!("the journal cannot be read for the sessions in it: {error}"))?;
-    info!(
-        sessions = rows.len(),
-        from_journal = changed.len(),
-        took_ms = began.elapsed().as_millis() as u64,
-        "the sessions are known"
-    );
-    let used = store.usage().await.map_err(failed)?;
-    let limits = Limits::new(config.limits.clone(), used);
-    let kept = store.grants().await.map_err(failed)?;
-    let issued = store.tokens().await.map_err(failed)?;
-    let tokens = Tokens::new(state.token().clone(), issued);
-    let book = Book::new(kept, Present::new(tokens.clone()));
-    book.were_used(&uses);
-    for (grant, _) in book.list() {
-        if let Scope::Session(id) = grant.scope
-            && rows.get(&id).is_none_or(|row| row.is_deleted)
-        {
-            book.session_deleted(id);
-        }
-    }
-    Ok((store, Router::new(rows, changed, limits), book, tokens))
 }
 
 /// Where clients on this host find the service. One that listens on every

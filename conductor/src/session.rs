@@ -270,7 +270,11 @@ pub fn start(
     }
     let span =
         info_span!("session", session.id = %open.id, agent = %open.berth.key.agent, user = %open.caller.user);
-    let recorder = Recorder::new(Some(journal.clone()), Stream { id: open.id, kind: StreamKind::Session });
+    let mut recorder =
+        Recorder::new(Some(journal.clone()), Stream { id: open.id, kind: StreamKind::Session });
+    // Before anything is said of them: what the editor hands over, and what every session gets.
+    recorder.know_handed_over(open.request.bytes());
+    recorder.know_handed_over(json!({ "mcpServers": open.injected }).to_string().as_bytes());
     let agent_session = match &open.opening {
         Opening::New => Bytes::new(),
         Opening::Load(name) | Opening::Resume(name) => name.clone(),
@@ -414,6 +418,9 @@ impl Session {
         self.release_resting(true);
         let closed = self.closing.take().map(|id| acp::result(&id, b"{}"));
         self.note_ended(closed.as_ref());
+        if self.closed || (!self.is_open && matches!(self.open.opening, Opening::New)) {
+            self.open.kept.forget(self.open.id);
+        }
         // Only after the last word: whoever opens it next goes on numbering.
         let mut leaving = self.leaving.take();
         if self.is_open || !matches!(self.open.opening, Opening::New) {

@@ -2,12 +2,15 @@
 //! trust each other. It holds the lock that keeps a second service out, the
 //! token that clients present, the endpoint to present it to and, with TLS, by
 //! what clients on this host know its certificate, whatever name that is for.
-//! [`logins`] keeps what a user has for services elsewhere.
+//! [`logins`] keeps what a user has for services elsewhere, [`kept`] what sessions were given
+//! and their record does not hold.
 //!
 //! Only its owner may write to it, since whoever can replace the token or the
 //! endpoint can impersonate the service or its clients.
 
+pub mod kept;
 pub mod logins;
+mod tag_key;
 
 use std::{
     ffi::OsString,
@@ -429,6 +432,18 @@ pub enum StateError {
         /// What is wrong with it.
         why: String,
     },
+    /// The key of tags must not be used.
+    #[error(
+        "{} {why}; remove it and start the conductor again, which makes a new one: secrets have other tags from \
+         then on",
+        path.display()
+    )]
+    BadKey {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// What was logged in to must not be used.
     #[error("{} {why}; remove it and log in again with `conductor login`", path.display())]
     BadLogins {
@@ -475,7 +490,7 @@ impl fmt::Display for Holder {
 }
 
 /// Writes a file that only its owner can read, whole or not at all.
-fn write_private(path: &Path, text: &str) -> Result<(), StateError> {
+pub(crate) fn write_private(path: &Path, text: &str) -> Result<(), StateError> {
     let temporary = path.with_extension("tmp");
     let failed = StateError::io("write", path);
     // A leftover would keep its permissions. Nobody else writes here: we hold

@@ -13,6 +13,7 @@ mod approvals;
 pub mod behind;
 mod bound;
 pub mod catalogue;
+mod erasing;
 mod grants;
 mod shares;
 mod tokens;
@@ -310,6 +311,11 @@ impl Store {
         let mut written = self.write(&rows).await;
         if written.is_ok() && !shares.is_empty() {
             written = self.write_shares(&shares).await;
+        }
+        // Only then is what was to be erased nowhere any more.
+        if written.is_ok() && !self.save_erased(router).await {
+            router.not_saved(&rows);
+            return false;
         }
         match written {
             Ok(()) => {

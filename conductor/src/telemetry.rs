@@ -125,6 +125,12 @@ impl Export {
     }
 }
 
+/// The reader of shell lines logs every line that it is given, and lines of agents may hold
+/// anything.
+fn tells_of_frames(module: &str) -> bool {
+    module.split("::").next() == Some("brush_parser")
+}
+
 /// Starts logging, and making spans if they go anywhere.
 fn log(filter: Option<&str>, export: Option<&Export>) {
     let directives = filter.unwrap_or(DEFAULT);
@@ -135,7 +141,9 @@ fn log(filter: Option<&str>, export: Option<&Export>) {
     };
     // Spans of traces are for the collector alone. As nobody else wants them,
     // making one costs nothing where there is none.
-    let filter = filter.and(filter_fn(|metadata| metadata.target() != trace::TARGET));
+    let filter = filter.and(filter_fn(|metadata| {
+        metadata.target() != trace::TARGET && !metadata.module_path().is_some_and(tells_of_frames)
+    }));
     // A reader of the log that goes away must not take the service with it:
     // reporting a failed write would panic on the same closed stderr.
     let lines = fmt::layer().with_writer(stderr).log_internal_errors(false);

@@ -220,7 +220,7 @@ class Installer:
             subprocess.run(step, env=env, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=True)
         stamp.write_text(repr(steps))
 
-    def table(self, name, model, home):
+    def table(self, name, model, home, bubble):
         """The agent's table in agents.toml, as a dictionary."""
         agent = AGENTS[name]
 
@@ -238,7 +238,7 @@ class Installer:
             "env": {"PATH": path, **{key: fill(value) for key, value in agent.env.items()}},
             "home": home,
             "sandbox": "required",
-            "sandbox_layers": ["landlock", "scope", "seccomp"],
+            "sandbox_layers": ["landlock", "scope", "seccomp", *(["bwrap"] if bubble else [])],
             "warm": 0,
             "start_timeout": "60s",
         }

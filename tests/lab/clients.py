@@ -31,6 +31,8 @@ class Acpx:
 
     def __init__(self, service, installer):
         self.work = service.work
+        # Where there are others to pick from, a model stands behind its agent's name.
+        self.large = "demo/demo-large" if service.scripted else "demo-large"
         self.program = installer.root / "acpx/node_modules/.bin/acpx"
         path = f"{installer.node}{os.pathsep}{os.environ['PATH']}"
         self.env = {**service.env, "PATH": path}
@@ -83,7 +85,7 @@ class Acpx:
         assert "[done] cancelled" in rest, f"the turn ended with {rest!r}"
 
     def options(self):
-        self.expect("demo-large", "set", "model", "demo-large")
+        self.expect("demo-large", "set", "model", self.large)
         self.expect("code", "set-mode", "code")
         self.expect("- model: demo-large\n- mode: code\n", "whoami")
 

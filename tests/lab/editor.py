@@ -7,7 +7,7 @@ import tempfile
 import threading
 import time
 
-PATIENCE = 30  # seconds that anything may take
+PATIENCE = 90  # seconds that anything may take: longer than the 60 in which an agent may start
 
 
 class Refused(Exception):

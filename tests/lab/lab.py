@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tries real agents and clients with a real conductor and a fake model on loopback.
 
-  lab.py [--root DIR] [--conductor FILE] [--home HOME] [--json] [--readme FILE] [NAME…]
+  lab.py [--root DIR] [--conductor FILE] [--home HOME] [--bubble] [--json] [--readme FILE] [NAME…]
 
 Installs each by package name beneath DIR (once), starts `conductor serve` with
 all agents, drives each through `conductor connect`, has each client talk to the
@@ -25,7 +25,7 @@ from agents import AGENTS, Installer
 from approving import RULES, Approving
 from approving import STEPS as APPROVING_STEPS
 from clients import CLIENTS
-from editor import Editor, Refused, Skip
+from editor import PATIENCE, Editor, Refused, Skip
 from lasting import STEPS as LASTING_STEPS
 from lasting import Lasting
 from moving import STEPS as MOVING_STEPS
@@ -184,16 +184,35 @@ class Trial(Approving, Lasting, Moving):
         process = next(process for process in self.service.processes(self.name) if process["sessions"])
         sandbox = process["sandbox"]
         assert sandbox["mode"] == "required" and not sandbox["missing"], f"it is held by {sandbox}"
+        assert set(self.service.layers) <= set(sandbox["layers"]), f"it is held by {sandbox}"
         if not (self.agent.asks and self.agent.scripted):
             return
         outside, leak = self.service.directory / "outside", self.service.work / f"{self.name}-leak"
         outside.write_text("secret")
-        # Some ask twice: about the command, and about where it leads.
-        self.editor.permissions.put = lambda request: self.editor.decide(request, "allow_once")
-        self.editor.prompt(self.session, f"take it [lab:run cp {outside} {leak}]")()
-        self.take_permissions()
+        self.run_allowed(f"cp {outside} {leak}")
         assert not leak.exists(), "it has read what is out of its reach"
         assert outside.read_text() == "secret"
+        if "bwrap" in self.service.layers:
+            self.plant()
+
+    def plant(self):
+        """What others would run cannot be put into the project, though all beside it can be changed."""
+        work = self.service.work
+        script, done = work / f"{self.name}-plant.sh", work / f"{self.name}-planted"
+        places = [work / ".git/hooks/post-commit", work / ".vscode/tasks.json", work / ".claude/settings.json"]
+        # No rule sees what a script does.
+        script.write_text("".join(f"echo x >> {place}\n" for place in places) + f"echo done > {done}\n")
+        self.run_allowed(f"sh {script}")
+        assert done.exists(), "the script did not run"
+        planted = [str(place) for place in places if place.exists()]
+        assert not planted, f"it has planted {planted}"
+
+    def run_allowed(self, line):
+        """Runs a command that everybody allows."""
+        # Some ask twice: about the command, and about where it leads.
+        self.editor.permissions.put = lambda request: self.editor.decide(request, "allow_once")
+        self.editor.prompt(self.session, f"do it [lab:run {line}]")()
+        self.take_permissions()
 
     def cancel(self):
         if not self.agent.slow:
@@ -268,8 +287,11 @@ class Service:
     def __init__(self, conductor, directory, agents):
         self.conductor, self.directory = conductor, directory
         self.scripted = [name for name in agents if AGENTS[name].scripted]
+        self.layers = sorted({layer for agent in agents.values() for layer in agent["sandbox_layers"]})
         self.work = directory / "work"
         self.work.mkdir()
+        # As a project is one, with what others run from it.
+        subprocess.run(["git", "init", "--quiet", self.work], check=True)
         self.endpoint = directory / "state/endpoint"
         self.env = {key: value for key, value in os.environ.items() if not key.startswith("CONDUCTOR_")}
         self.env |= {"CONDUCTOR_STATE_DIR": str(directory / "state"), "HOME": str(directory), "TMPDIR": str(directory / "tmp")}
@@ -291,7 +313,7 @@ class Service:
                 stdout=log,
                 stderr=log,
             )
-        until = time.monotonic() + 10
+        until = time.monotonic() + PATIENCE
         while not self.endpoint.exists():
             if self.process.poll() is not None or time.monotonic() > until:
                 sys.exit(f"lab: the service does not start:\n{self.log.read_text()}")
@@ -382,6 +404,7 @@ def main():
     parser.add_argument("--root", type=Path, default=top / "target/lab", help="where agents are installed")
     parser.add_argument("--conductor", type=Path, default=top / "target/debug/conductor")
     parser.add_argument("--home", choices=["isolated", "inherit"], default="isolated", help="which home agents see")
+    parser.add_argument("--bubble", action="store_true", help="hold agents by bubblewrap, too")
     parser.add_argument("--json", action="store_true", help="print every result with its reason")
     parser.add_argument("--readme", type=Path, metavar="FILE", help="put the table into FILE too")
     parser.add_argument("names", nargs="*", metavar="NAME", help="agents and clients; default: all")
@@ -391,7 +414,7 @@ def main():
     if unknown:
         parser.error(f"there is no {', '.join(sorted(unknown))}, but {', '.join(known)}")
     names = given.names or known
-    results = try_all(names, Installer(given.root.resolve()), given.conductor, given.home)
+    results = try_all(names, Installer(given.root.resolve()), given.conductor, given.home, given.bubble)
     steps = [(name, key, why) for name in names for key, why in results[name]["steps"].items()]
     failed = [step for step in steps if step[2].startswith("failed")]
     if given.json:
@@ -406,7 +429,7 @@ def main():
         put_into(given.readme, tables(results))
 
 
-def try_all(names, installer, conductor, home):
+def try_all(names, installer, conductor, home, bubble):
     """Installs and tries everything named; the results by name."""
     results = {}
     for name in names:
@@ -422,7 +445,7 @@ def try_all(names, installer, conductor, home):
     with tempfile.TemporaryDirectory(prefix="conductor-lab-", ignore_cleanup_errors=True) as directory:
         tmp = Path(directory, "tmp")
         tmp.mkdir()
-        agents = {name: installer.table(name, fake.address, home) for name in ready if name in AGENTS}
+        agents = {name: installer.table(name, fake.address, home, bubble) for name in ready if name in AGENTS}
         service = Service(conductor, Path(directory), agents)
         for name in ready:
             print(f"lab: trying {name}", file=sys.stderr, flush=True)

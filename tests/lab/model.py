@@ -7,6 +7,8 @@ content, streamed or not. The last prompt that carries an order decides:
   [lab:slow]       a word every tenth of a second, until nobody listens
   [lab:run LINE]   calls the shell tool that the request offers, then says how it ended
 
+Orders in a history that was handed over are none: it is context, wherever the agent puts it.
+
 Orders count only in requests that offer tools, so that what agents ask on the
 side (a title for the session, say) is answered at once and with nothing.
 """
@@ -19,6 +21,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 ORDER = re.compile(r"\[lab:(stream|slow|run)(?: ([^\]]*))?\]")
 SHELL = re.compile(r"(^|_)(bash|shell|shell_command|exec_command|execute)$", re.IGNORECASE)
+HISTORY = re.compile(r"\[History of this conversation.*?\[End of the history[^\]]*\]", re.DOTALL)
 LONGEST = 300  # words of `slow`
 
 
@@ -47,7 +50,8 @@ def decide(messages, tools):
     """`tools` maps the names on offer to their schemas."""
     order, answered = None, False
     for message in messages:
-        found = [match for text in texts(message.get("content")) for match in ORDER.finditer(text)]
+        said = [HISTORY.sub("", text) for text in texts(message.get("content"))]
+        found = [match for text in said for match in ORDER.finditer(text)]
         if message["role"] == "user" and found:
             order, answered = found[-1], False
         elif is_result(message):

@@ -43,6 +43,7 @@ pub struct Builder {
     env: BTreeMap<String, String>,
     listen: String,
     without_rights: bool,
+    within: Option<PathBuf>,
 }
 
 /// A running service.
@@ -55,6 +56,7 @@ pub struct Service {
     env: BTreeMap<String, String>,
     listen: String,
     without_rights: bool,
+    within: Option<PathBuf>,
     /// Whom it runs as, if not as whoever runs the test.
     user: Option<User>,
     /// Set once a test has stopped the service in its own way.
@@ -112,7 +114,8 @@ pub fn service(script: &Value) -> Builder {
         "agents": built_in.keys().map(|name| (name.clone(), json!({ "warm": 0 }))).collect::<Value>(),
     });
     let listen = "127.0.0.1:0".to_owned();
-    Builder { config, dir, tag, env: BTreeMap::new(), listen, without_rights: false }.agent("fake", script)
+    Builder { config, dir, tag, env: BTreeMap::new(), listen, without_rights: false, within: None }
+        .agent("fake", script)
 }
 
 impl Builder {
@@ -187,6 +190,14 @@ impl Builder {
         self
     }
 
+    /// Has the service start in a control group, which will be its user's. Only root can do
+    /// that.
+    #[must_use]
+    pub fn within(mut self, group: &Path) -> Self {
+        self.within = Some(group.to_path_buf());
+        self
+    }
+
     /// Directory that scripts may name.
     pub fn dir(&self) -> &Path {
         &self.dir
@@ -194,7 +205,7 @@ impl Builder {
 
     /// Starts the service and waits until it is ready.
     pub fn start(self) -> Service {
-        let Self { mut config, dir, tag, env, listen, without_rights } = self;
+        let Self { mut config, dir, tag, env, listen, without_rights, within } = self;
         let user = without_rights.then(User::without_rights).flatten();
         if let Some(user) = user {
             user.give(&dir);
@@ -212,9 +223,12 @@ impl Builder {
         if let Some(user) = user {
             user.give(&file);
         }
-        let child = serve(&dir, &tag, &env, &listen, without_rights, user);
+        if let (Some(user), Some(group)) = (user, &within) {
+            user.give(group);
+        }
+        let child = serve(&dir, &tag, &env, &listen, without_rights, within.as_deref(), user);
         let mut service =
-            Service { child, dir, tag, config, env, listen, without_rights, user, stopped: None };
+            Service { child, dir, tag, config, env, listen, without_rights, within, user, stopped: None };
         service.wait_ready();
         service
     }
@@ -243,19 +257,33 @@ fn above_net(program: &Path) -> Command {
     command
 }
 
+/// A command that enters a control group, and then runs as somebody else: what the group is in
+/// is not theirs.
+fn entering(group: &Path, program: &Path, user: Option<User>) -> Command {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", "echo 0 > \"$0\" && exec \"$@\""]).arg(group.join("cgroup.procs"));
+    command.args(user.iter().flat_map(|user| user.becoming())).arg(program);
+    command
+}
+
 fn serve(
     dir: &Path,
     tag: &str,
     env: &BTreeMap<String, String>,
     listen: &str,
     without_rights: bool,
+    within: Option<&Path>,
     user: Option<User>,
 ) -> Child {
     let output = |name| OpenOptions::new().create(true).append(true).open(dir.join(name)).unwrap();
     let program = reachable("conductor", dir, user);
-    let mut command = if without_rights { above_net(&program) } else { Command::new(program) };
+    let mut command = match within {
+        Some(group) => entering(group, &program, user),
+        None if without_rights => above_net(&program),
+        None => Command::new(program),
+    };
     command.arg("serve").arg("--config").arg(dir.join("agents.toml")).args(["--listen", listen]);
-    clean(&mut command, dir, tag, env, user);
+    clean(&mut command, dir, tag, env, user.filter(|_| within.is_none()));
     command.stdin(Stdio::null()).stdout(output("serve.out")).stderr(output("serve.log")).spawn().unwrap()
 }
 
@@ -433,7 +461,9 @@ impl Service {
         assert!(self.stopped.take().is_some(), "the service has not ended");
         // Whoever waits for this file must not find the former one.
         let _ = fs::remove_file(self.state().join("endpoint"));
-        self.child = serve(&self.dir, &self.tag, &self.env, &self.listen, self.without_rights, self.user);
+        let within = self.within.as_deref();
+        self.child =
+            serve(&self.dir, &self.tag, &self.env, &self.listen, self.without_rights, within, self.user);
         self.wait_ready();
     }
 

@@ -152,6 +152,11 @@ impl Postgres {
         self.programs.run("prlimit", &["--pid".as_ref(), pid.as_ref(), limit.as_ref()]);
     }
 
+    /// A program of its version, as `pg_dump`.
+    pub fn program(&self, name: &str) -> PathBuf {
+        self.programs.bin.join(name)
+    }
+
     /// Where it listens for TCP.
     pub fn port(&self) -> u16 {
         self.port

@@ -43,6 +43,12 @@ impl User {
         command.uid(self.0).gid(self.0);
     }
 
+    /// Words before a command that root begins and this user goes on with.
+    pub fn becoming(self) -> [String; 4] {
+        let id = self.0;
+        ["setpriv".to_owned(), format!("--reuid={id}"), format!("--regid={id}"), "--clear-groups".to_owned()]
+    }
+
     /// Gives this user a file, or a directory with all that is in it.
     pub fn give(self, path: &Path) {
         lchown(path, Some(self.0), Some(self.0)).unwrap();

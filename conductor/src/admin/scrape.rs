@@ -307,6 +307,21 @@ impl Sources {
     fn service(&self, all: &mut Vec<Family>) {
         let counts = &*self.metrics;
         all.extend([
+            total(
+                "conductor_feed_events_total",
+                "Audit events that [feed] has handed over.",
+                &counts.feed_events,
+            ),
+            total(
+                "conductor_feed_failures_total",
+                "Attempts to hand audit events over that failed.",
+                &counts.feed_failures,
+            ),
+            level(
+                "conductor_feed_failing",
+                "Whether audit events are not taken at the moment.",
+                &counts.feed_failing,
+            ),
             total("conductor_task_panics_total", "Tasks that have panicked.", &counts.panics),
             by(
                 "conductor_reloads_total",

@@ -24,7 +24,7 @@ use nix::{
 };
 
 /// How a directory on the way is opened.
-const DIRECTORY: OFlag =
+pub(super) const DIRECTORY: OFlag =
     OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
 /// How a new file is.

@@ -14,7 +14,14 @@ use super::{
     process::{self, Guarded, Reason},
     strays,
 };
-use crate::{contain::Container, frame::MAX_FRAME, journal::Class, record::note, recorder::Recorder};
+use crate::{
+    contain::Container,
+    frame::MAX_FRAME,
+    journal::Class,
+    record::note,
+    recorder::Recorder,
+    redact::{Known, Redaction},
+};
 
 /// Why a process ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,6 +83,20 @@ impl Exit {
     /// Whether it counts against the agent.
     pub fn is_crash(&self) -> bool {
         !matches!(self.cause, Cause::Asked(_) | Cause::NoDirectory(_) | Cause::NoSecrets(_))
+    }
+
+    /// The same without secrets: it is recorded, logged, and shown to everybody who waits for
+    /// this agent.
+    pub(super) fn redacted(self, redaction: &Redaction, known: &Known) -> Self {
+        let clean = |text: String| redaction.text(known, &text).into_owned();
+        let cause = match self.cause {
+            Cause::NotStarted(why) => Cause::NotStarted(clean(why)),
+            Cause::Handshake(why) => Cause::Handshake(clean(why)),
+            Cause::Unfinished(after, text) => Cause::Unfinished(after, clean(text)),
+            Cause::Violations(last) => Cause::Violations(clean(last)),
+            cause => cause,
+        };
+        Self { cause, stderr: clean(self.stderr), ..self }
     }
 
     /// Writes it down as the last words of the process.

@@ -2,7 +2,7 @@
 //! alone: secrets, a home of theirs, the name that commits are made under.
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     fs::{self, File},
     io,
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _},
@@ -11,10 +11,14 @@ use std::{
 
 use nix::unistd::Uid;
 
-use super::beneath::{Beneath, explained, put};
+use super::{
+    beneath::{Beneath, explained, put},
+    process::Environment,
+};
 use crate::{
     config::{self, Config, GitIdentity, Home},
     identity::{Person, file_name},
+    redact::{self, Kind, Known, Secret},
     secrets::{Found, NoSecrets, Secrets, Stamp, Vault},
 };
 
@@ -86,6 +90,24 @@ impl Belongings {
     }
 }
 
+/// What a process is given that is secret: all that is called so, of the variables that are
+/// handed on (`env` has them) those that are not plainly something else, and of those in the
+/// configuration, which anybody may read, those whose names say so.
+pub(super) fn known(agent: &config::Agent, own: Option<&Belongings>, env: &Environment) -> Known {
+    let variable = |name: &str, value: &[u8]| Secret::named(Kind::Env, name, value);
+    let configured = agent.env.iter().filter(|(name, _)| redact::speaks_of_secret(name));
+    let configured = configured.filter_map(|(name, value)| variable(name, value.as_bytes()));
+    let handed_on = agent.env_from.iter().filter_map(|name| {
+        env.get(OsStr::new(name)).and_then(|value| variable(name, value.as_encoded_bytes()))
+    });
+    let secrets = own.iter().flat_map(|own| {
+        let env = own.secrets.env.values();
+        let env = env.filter_map(|value| Secret::declared(Kind::Env, value.as_encoded_bytes()));
+        env.chain(own.secrets.files.values().flat_map(|content| Secret::in_file(Kind::File, content)))
+    });
+    Known::default().with(secrets.chain(handed_on).chain(configured))
+}
+
 /// Makes the home that the agent is to see, with the files that belong into it;
 /// `None` if it sees the conductor's own.
 pub(super) fn furnish(
@@ -125,7 +147,7 @@ pub(super) fn furnish(
 }
 
 /// Where the home of a user at an agent is. It stays there for the next session.
-fn place_of_user(homes: &Path, agent: &str, user: &str) -> PathBuf {
+pub(super) fn place_of_user(homes: &Path, agent: &str, user: &str) -> PathBuf {
     homes.join(format!("{USER_MARK}{}", file_name(user))).join(agent)
 }
 

@@ -130,6 +130,7 @@ impl Login {
         let id = Uuid::now_v7();
         let stream = Stream { id, kind: StreamKind::Process };
         let mut recorder = Recorder::new(Some(journal), stream);
+        recorder.know_all(&self.launch.known);
         let container = self.launch.container(id).await?;
         let mut interactive = spawn_in_terminal(&self.launch, &container, size).await?;
         let pid = interactive.pid;

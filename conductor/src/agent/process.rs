@@ -6,9 +6,12 @@ use std::{
     ffi::{OsStr, OsString},
     fmt,
     fs::File,
-    io::{self, IoSlice, Write as _},
+    io::{self, IoSlice, Seek as _, Write as _},
     mem::MaybeUninit,
-    os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
+    os::{
+        fd::{AsFd as _, AsRawFd as _, OwnedFd},
+        unix::fs::OpenOptionsExt as _,
+    },
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
     sync::Arc,
@@ -38,6 +41,7 @@ use super::{
 use crate::{
     config,
     contain::{Container, Containment, Held, Premises, reach::Needs},
+    redact::Known,
 };
 
 /// After end of file on its stdin, an agent has this long to leave.
@@ -102,13 +106,15 @@ pub struct Launch {
     pub cwd: PathBuf,
     /// What is to hold it.
     pub containment: Containment,
+    /// What of all that is secret, so that it is kept out of the record.
+    pub known: Known,
 }
 
 // Written by hand because the environment holds secrets: its names are shown, its
 // values never.
 impl fmt::Debug for Launch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { program, args, env, shared_env, cwd, containment } = self;
+        let Self { program, args, env, shared_env, cwd, containment, known } = self;
         f.debug_struct("Launch")
             .field("program", program)
             .field("args", args)
@@ -116,6 +122,7 @@ impl fmt::Debug for Launch {
             .field("shared_env", &shared_env.keys())
             .field("cwd", cwd)
             .field("containment", containment)
+            .field("known", known)
             .finish()
     }
 }
@@ -177,6 +184,7 @@ impl Launch {
                 env.insert(name.into(), value);
             }
         }
+        let known = home::known(agent, own, &env);
         env.extend(agent.env.iter().map(|(key, value)| (key.into(), value.into())));
         // What somebody has of their own counts more than what all have, but less than
         // what makes the agent ask.
@@ -208,6 +216,7 @@ impl Launch {
             shared_env: Arc::new(shared_env),
             cwd,
             containment,
+            known,
         })
     }
 
@@ -300,6 +309,11 @@ pub struct Running {
 
 /// Starts an errand under a guard and waits until its program runs.
 pub async fn run_errand(errand: Errand) -> Result<Running, String> {
+    run_errand_with(errand, b"").await
+}
+
+/// The same for a program that is given something on its stdin.
+pub async fn run_errand_with(errand: Errand, input: &[u8]) -> Result<Running, String> {
     let Errand { program, args, env, directory, errors, container } = errand;
     // What tells the loader which code to run must not reach the guard, which
     // has to outlive and contain the command.
@@ -323,12 +337,26 @@ pub async fn run_errand(errand: Errand) -> Result<Running, String> {
     // The guard begins where it is to start the command. After the fork, the
     // number names the same directory in the child.
     order.current_dir(format!("/proc/self/fd/{}", directory.as_raw_fd()));
-    let nothing = File::open("/dev/null").map_err(|error| format!("no input for it: {error}"))?;
-    let (guard, control) = start_guard(order, nothing.into(), container.as_deref())?;
+    let stdin = given(input).map_err(|error| format!("no input for it: {error}"))?;
+    let (guard, control) = start_guard(order, stdin.into(), container.as_deref())?;
     drop(directory);
     let (pid, _, guarded) = await_start(guard, control).await?;
     let output = pipe::Receiver::from_owned_fd(read.into()).map_err(no_pipe)?;
     Ok(Running { pid, output, guarded })
+}
+
+/// What a command reads on its stdin: a file without a name, so that nobody has to wait,
+/// however slowly it reads.
+fn given(input: &[u8]) -> io::Result<File> {
+    if input.is_empty() {
+        return File::open("/dev/null");
+    }
+    let name = std::env::temp_dir().join(format!(".conductor-{}", Uuid::now_v7()));
+    let mut file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&name)?;
+    std::fs::remove_file(&name)?;
+    file.write_all(input)?;
+    file.rewind()?;
+    Ok(file)
 }
 
 /// Whether a variable decides which code the loader runs.

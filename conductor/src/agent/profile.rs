@@ -103,7 +103,7 @@ static PROFILES: &[Profile] = &[
         unasked: "reading files of the workspace, and commands that it takes for harmless",
         home_paths: &[".gemini/"],
         ports: &[443],
-        is_tested: false,
+        is_tested: true,
     },
     Profile {
         name: "goose",

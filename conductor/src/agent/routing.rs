@@ -327,11 +327,13 @@ impl Routing {
     }
 
     fn record(&mut self, run: &Run) {
+        self.recorder.know_only(self.process.known());
         self.recorder.run(Origin::Agent, Destination::Editor, &[], run);
         self.recorder.commit(Class::Stop).ok();
     }
 
     fn reply(&mut self, line: Bytes) {
+        self.recorder.know_only(self.process.known());
         self.recorder.frame(Origin::Conductor, Destination::Agent, None, &line);
         self.recorder.commit(Class::Stop).ok();
         self.replies.push_back(line);

@@ -22,6 +22,9 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 /// How much of an agent's stderr is kept for its exit record.
 const STDERR_TAIL: usize = 256 << 10;
 
+/// How much of one line is looked at for the log.
+const LONGEST_LINE: usize = 16 << 10;
+
 /// How many stderr lines a second reach the log.
 const STDERR_LINES_PER_SECOND: u32 = 50;
 
@@ -156,8 +159,16 @@ async fn closed_for(closing: &CancellationToken, grace: Duration) {
 }
 
 /// Drains a child's stderr to its end and gives its last lines, escaped. Must
-/// always run, or a chatty child blocks on a full pipe.
-pub async fn drain_stderr(mut from: impl AsyncRead + Unpin, agent: &str, pid: u32) -> String {
+/// always run, or a chatty child blocks on a full pipe. What is logged and given
+/// is what `clean` makes of it.
+pub async fn drain_stderr(
+    mut from: impl AsyncRead + Unpin,
+    agent: &str,
+    pid: u32,
+    clean: impl Fn(&str) -> String,
+) -> String {
+    let mut is_cut = false;
+    let mut is_key = false;
     let mut tail: VecDeque<u8> = VecDeque::new();
     let mut chunk = vec![0; 16 << 10];
     let mut line = Vec::new();
@@ -170,12 +181,13 @@ pub async fn drain_stderr(mut from: impl AsyncRead + Unpin, agent: &str, pid: u3
         tail.extend(&chunk[..n]);
         let excess = tail.len().saturating_sub(STDERR_TAIL);
         tail.drain(..excess);
+        is_cut |= excess > 0;
         if !tracing::enabled!(tracing::Level::DEBUG) {
             continue;
         }
         for byte in &chunk[..n] {
             if *byte != b'\n' {
-                if line.len() < 1024 {
+                if line.len() < LONGEST_LINE {
                     line.push(*byte);
                 }
                 continue;
@@ -185,13 +197,27 @@ pub async fn drain_stderr(mut from: impl AsyncRead + Unpin, agent: &str, pid: u3
                 logged = 0;
             }
             logged += 1;
-            if logged <= STDERR_LINES_PER_SECOND {
-                debug!(agent, pid, stderr = frame::escape(&line, 1024), "agent wrote to stderr");
+            let text = String::from_utf8_lossy(&line);
+            // A private key has many lines, and only the first and the last are known as its.
+            is_key |= text.contains("-----BEGIN ") && text.contains("PRIVATE KEY");
+            if logged <= STDERR_LINES_PER_SECOND && !is_key {
+                debug!(
+                    agent,
+                    pid,
+                    stderr = frame::escape(clean(&text).as_bytes(), 1024),
+                    "agent wrote to stderr"
+                );
             }
+            is_key &= !text.contains("-----END ");
             line.clear();
         }
     }
-    last_lines(tail.make_contiguous())
+    let mut tail: &[u8] = tail.make_contiguous();
+    if is_cut {
+        // What is left of its first line is not known for what it was.
+        tail = memchr::memchr(b'\n', tail).map_or(&tail[tail.len() / 2..], |end| &tail[end + 1..]);
+    }
+    last_lines(clean(&String::from_utf8_lossy(tail)).as_bytes())
 }
 
 /// The last few lines of an agent's stderr for an error message.
@@ -241,7 +267,7 @@ mod tests {
     #[tokio::test]
     async fn stderr_is_drained_and_its_last_lines_are_escaped() {
         let noise = format!("{}last \x1b[31mwords\r\n\n", "noise\n".repeat(100_000));
-        let tail = drain_stderr(noise.as_bytes(), "x", 1).await;
+        let tail = drain_stderr(noise.as_bytes(), "x", 1, str::to_owned).await;
         assert!(tail.ends_with("noise\nlast \\u{1b}[31mwords\\r"), "{tail}");
         assert_eq!(tail.lines().count(), 8);
     }

@@ -131,7 +131,7 @@ async fn call(
                 Kind::Result if frame.get(peek.id) == id.as_bytes() => return Ok(frame),
                 Kind::Error if frame.get(peek.id) == id.as_bytes() => {
                     let error: Value = frame.decode(peek.outcome).unwrap_or_default();
-                    let message = error["message"].as_str().unwrap_or_default().to_owned();
+                    let message = process.redacted(error["message"].as_str().unwrap_or_default());
                     return Err(Refused { code: error["code"].as_i64().unwrap_or_default(), message });
                 }
                 _ => {}

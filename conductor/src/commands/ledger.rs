@@ -1,9 +1,15 @@
-//! `conductor ledger`: questions in SQL, how the ledger does, and the two
-//! things that take long: making the derived tables anew, and carrying an old
-//! ledger over. Needs no running service.
+//! `conductor ledger`: questions in SQL, how the ledger does, what takes long
+//! (making the derived tables anew, carrying an old ledger over), and letting go
+//! of what is old or to be forgotten. Needs no running service, except for what
+//! happens as it happens.
 
+mod key;
 mod output;
+mod premises;
+mod removal;
 mod status;
+mod tail;
+mod verify;
 
 use std::{
     io::{IsTerminal as _, Read as _, stdin, stdout},
@@ -22,10 +28,14 @@ use crate::{
     config::{Config, GivenUrl},
     ledger::{
         self, Settings,
+        evidence::Files,
         sql::{self, Stop},
     },
     state::StateDir,
 };
+
+/// It could not be found out whether something was changed.
+const UNCHECKED: u8 = 2;
 
 /// Where the ledger is: by flag, by the environment, by the configuration.
 pub(super) fn settings(
@@ -37,8 +47,14 @@ pub(super) fn settings(
     let given =
         database_url.map(GivenUrl::check).transpose().map_err(|why| format!("--database-url: {why}"))?;
     if let Some(url) = given.filter(|url| !url.is_empty()) {
-        // The configured password is for the configured database.
-        return Ok(Settings { url, ..Settings::embedded(state.path()) });
+        // The configured password is for the configured database; the key is the service's.
+        let configured = Config::load(config, std::env::vars_os()).ok();
+        let embedded = Settings::embedded(state.path());
+        let evidence = match configured {
+            Some(loaded) => Files::configured(&loaded.config.ledger, state.path()),
+            None => embedded.evidence.clone(),
+        };
+        return Ok(Settings { url, evidence, ..embedded });
     }
     let loaded = Config::load(config, std::env::vars_os()).map_err(|error| error.to_string())?;
     Ok(Settings::new(&loaded.config.ledger, state.path()))
@@ -54,10 +70,12 @@ pub fn run(global: &Global, args: &LedgerArgs) -> ExitCode {
         }
     };
     match runtime.block_on(act(global, args)) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(message) => {
             say(&message);
-            ExitCode::FAILURE
+            // What was changed and what could not be found out must not be taken for each other.
+            let is_check = matches!(args.action, LedgerAction::Verify(_));
+            if is_check { ExitCode::from(UNCHECKED) } else { ExitCode::FAILURE }
         }
     }
 }
@@ -67,17 +85,40 @@ fn say(message: &str) {
     eprintln!("conductor ledger: {}", clean(message));
 }
 
-async fn act(global: &Global, args: &LedgerArgs) -> Result<(), String> {
-    let settings = settings(global, args.place.database_url.as_ref(), args.place.config.as_deref())?;
+async fn act(global: &Global, args: &LedgerArgs) -> Result<ExitCode, String> {
+    // The service tells it, wherever the ledger is.
+    if let LedgerAction::Tail(args) = &args.action {
+        return tail::run(global, args).await.map(|()| ExitCode::SUCCESS);
+    }
+    let settings = settings(global, args.place.database_url.as_ref(), args.place.config.as_deref());
+    if let LedgerAction::Verify(args) = &args.action {
+        // A file is checked without a ledger, wherever one is.
+        let settings = settings.or_else(|why| match args.file {
+            Some(_) => Ok(Settings::embedded(Path::new(""))),
+            None => Err(why),
+        });
+        return verify::run(&settings?, args).await;
+    }
+    let settings = settings?;
     match &args.action {
         LedgerAction::Sql { statement, json, csv, timeout } => {
             let statement = read(statement)?;
             ask(&settings, &statement, *timeout, *json, *csv).await
         }
         LedgerAction::Status { json } => status::show(&settings, *json).await,
+        LedgerAction::Tail(_) => Ok(()),
         LedgerAction::Rebuild => rebuild(&settings).await,
         LedgerAction::Import { file } => import(&settings, file).await,
-    }
+        LedgerAction::Key(args) => key::run(&settings, args).await,
+        LedgerAction::Retain(retain) => {
+            Box::pin(removal::Task::new(global, args, settings)?.retain(retain)).await
+        }
+        LedgerAction::Erase(erase) => {
+            Box::pin(removal::Task::new(global, args, settings)?.erase(erase)).await
+        }
+        LedgerAction::Verify(_) => Ok(()),
+    }?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn read(statement: &str) -> Result<String, String> {

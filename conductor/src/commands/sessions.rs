@@ -2,11 +2,13 @@
 //! record, who else may see it, and its end. The service is asked; if none runs, its ledger is read.
 
 mod attach;
+mod bundle;
 mod dossier;
 mod export;
 mod list;
 mod markdown_document;
 mod queue;
+mod search;
 mod share;
 mod show;
 mod source;
@@ -19,13 +21,22 @@ use tonic::Code;
 use self::source::Source;
 use super::terminal::{clean, write};
 use crate::{
-    cli::{CloseSessionArgs, ExportFormat, Global, SessionsAction, SessionsArgs},
+    cli::{CloseSessionArgs, ExportFormat, Global, SearchArgs, SessionsAction, SessionsArgs},
     client::Client,
     proto::CloseSessionRequest,
 };
 
 /// Runs the command.
 pub fn run(global: &Global, args: &SessionsArgs) -> ExitCode {
+    finish(act(global, args), say)
+}
+
+/// Runs `conductor search`.
+pub fn search(global: &Global, args: &SearchArgs) -> ExitCode {
+    finish(search::run(global, args), search::say)
+}
+
+fn finish(work: impl Future<Output = Result<(), Failure>>, say: fn(&str)) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -33,7 +44,7 @@ pub fn run(global: &Global, args: &SessionsArgs) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match runtime.block_on(act(global, args)) {
+    match runtime.block_on(work) {
         Ok(()) | Err(Failure::Enough) => ExitCode::SUCCESS,
         Err(Failure::Told(message)) => {
             say(&message);
@@ -77,6 +88,7 @@ async fn act(global: &Global, args: &SessionsArgs) -> Result<(), Failure> {
             let id = source.resolve(&args.id).await?;
             match args.format {
                 ExportFormat::Jsonl => export::jsonl(&source, id).await,
+                ExportFormat::Bundle => bundle::bundle(global, &args.history, id).await,
                 ExportFormat::Markdown => print(&markdown_document::of(&source.dossier(id).await?)),
             }
         }

@@ -5,6 +5,7 @@
 mod access;
 mod containment;
 mod exposed;
+mod feed;
 mod limits;
 mod people;
 mod routes;
@@ -42,6 +43,7 @@ pub(super) fn check(config: &mut Config, origins: &Origins, home: Option<&Path>)
     checker.limits(config)?;
     checker.telemetry(config)?;
     checker.approvals(config)?;
+    checker.feed(config)?;
     if let Some(file) = &mut config.approvals.notify.ca_file {
         checker.path(&["approvals", "notify", "ca_file"], file)?;
     }
@@ -49,9 +51,7 @@ pub(super) fn check(config: &mut Config, origins: &Origins, home: Option<&Path>)
         checker.path(&["telemetry", "headers_file"], file)?;
     }
     checker.paths(&["roots"], &mut config.roots)?;
-    if let Some(file) = &mut config.ledger.password_file {
-        checker.path(&["ledger", "password_file"], file)?;
-    }
+    checker.ledger(config)?;
     for (key, file) in [("file", &mut config.policy.file), ("users", &mut config.policy.users)] {
         if let Some(file) = file {
             checker.path(&["policy", key], file)?;
@@ -106,11 +106,41 @@ impl Checker<'_> {
     }
 
     fn journal(&self, config: &Config) -> Result<(), ConfigError> {
+        for pattern in &config.journal.secret_patterns {
+            let refuse = |what: &str| {
+                let what = format!("`journal.secret_patterns` holds `{pattern}`, which {what}");
+                self.origins.refuse(&["journal", "secret_patterns"], &what, "correct it, or remove it")
+            };
+            match regex::bytes::Regex::new(pattern) {
+                Ok(regex) if regex.is_match(b"") => return Err(refuse("matches where there is nothing")),
+                Ok(_) => {}
+                Err(error) => return Err(refuse(&format!("is no expression: {error}"))),
+            }
+        }
         if config.journal.cap >= LEAST_CAP {
             return Ok(());
         }
         let what = "`journal.cap` has no room for a turn of one agent";
         Err(self.origins.refuse(&["journal", "cap"], what, "write \"64MiB\" or more, or remove the line"))
+    }
+
+    fn ledger(&self, config: &mut Config) -> Result<(), ConfigError> {
+        let ledger = &mut config.ledger;
+        let files = [
+            ("password_file", &mut ledger.password_file),
+            ("checkpoint_key_file", &mut ledger.checkpoint_key_file),
+        ];
+        for (key, file) in files {
+            if let Some(file) = file {
+                self.path(&["ledger", key], file)?;
+            }
+        }
+        if ledger.checkpoint_command.first().is_some_and(String::is_empty) {
+            let what = "`ledger.checkpoint_command` names no program";
+            let remedy = "write [\"PROGRAM\", \"ARGUMENT\"], or remove the line";
+            return Err(self.origins.refuse(&["ledger", "checkpoint_command"], what, remedy));
+        }
+        self.not_zero(&["ledger", "checkpoint_every"], ledger.checkpoint_every)
     }
 
     fn telemetry(&self, config: &Config) -> Result<(), ConfigError> {

@@ -18,6 +18,16 @@ pub struct Journal {
     /// How long what the ledger has stays on this host.
     #[serde(with = "duration")]
     pub keep: Duration,
+    /// What else is a secret, as expressions, wherever it stands in a text.
+    pub secret_patterns: Vec<String>,
+}
+
+impl Journal {
+    /// The expressions of `secret_patterns`. The configuration was checked, so that all are
+    /// there.
+    pub fn patterns(&self) -> Vec<regex::bytes::Regex> {
+        self.secret_patterns.iter().filter_map(|text| regex::bytes::Regex::new(text).ok()).collect()
+    }
 }
 
 /// What effects wait for.
@@ -57,7 +67,7 @@ impl TryFrom<String> for Recording {
 }
 
 /// Where the queryable record is.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Ledger {
     /// The database; empty for a SQLite file in the state directory.
@@ -66,4 +76,24 @@ pub struct Ledger {
     pub owner_url: DatabaseUrl,
     /// Where the password of `url` stands, read anew at every connection.
     pub password_file: Option<PathBuf>,
+    /// How often the heads of streams that went on are signed.
+    #[serde(with = "duration")]
+    pub checkpoint_every: Duration,
+    /// The key that signs; a file in the state directory if it is not given.
+    pub checkpoint_key_file: Option<PathBuf>,
+    /// A program that is handed each checkpoint as a line on its stdin.
+    pub checkpoint_command: Vec<String>,
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self {
+            url: DatabaseUrl::default(),
+            owner_url: DatabaseUrl::default(),
+            password_file: None,
+            checkpoint_every: Duration::from_secs(60),
+            checkpoint_key_file: None,
+            checkpoint_command: Vec::new(),
+        }
+    }
 }

@@ -72,6 +72,9 @@ impl Connection {
                 self.dismiss(slot);
             }
             self.take_back_grants(id);
+            if self.hub.router.row(id).is_none() {
+                self.hub.kept.forget(id);
+            }
         }
         self.record(frame);
         let (router, id) = (self.hub.router.clone(), frame.copy(frame.peek().id));

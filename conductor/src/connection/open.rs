@@ -19,6 +19,7 @@ use crate::{
     metrics::Decided,
     pending::WireId,
     pool::{self, Key},
+    redact::{self, Known},
     router::{Access, Found},
     routes::{self, Decision, Field},
     session::{
@@ -234,6 +235,13 @@ impl Connection {
             Some(b'[' | b'n') => {}
             Some(_) => return Err(invalid(format!("mcpServers of {name} must be an array"))),
         }
+        if redact::has_marks(servers) {
+            let text = format!(
+                "mcpServers of {name} holds `<secret:…>`, which stands for a secret in the record; hand over the \
+                 secret itself"
+            );
+            return Err(invalid(text));
+        }
         if self.hub.draining.is_cancelled() {
             return Err(Refusal::new(code::LIMIT, "the service is stopping; try again once it is back"));
         }
@@ -289,6 +297,7 @@ impl Connection {
                 return self.refuse(frame, refusal);
             }
         };
+        self.keep(id, frame);
         let settings = config.agents.get(&*agent);
         let cancels = settings.is_some_and(|agent| agent.on_detach == OnDetach::Cancel);
         let open = Open {
@@ -324,6 +333,7 @@ impl Connection {
             servers,
             asks_first,
             injected: injected(&config),
+            kept: self.hub.kept.clone(),
             leaving,
         };
         let link = self.link(slot);
@@ -344,6 +354,17 @@ impl Connection {
         self.mind_access(id, slot, access, left);
         self.seats
             .insert(slot, Seat { id, at: lead, leads: true, watches: false, opening, cancels, _here: here });
+    }
+
+    /// Keeps what the session is given and its record does not hold, for when nobody is there
+    /// to hand it over once more.
+    fn keep(&self, id: Uuid, frame: &Frame) {
+        let redaction = self.hub.journal.redaction();
+        let servers = frame.get(frame.peek().mcp_servers);
+        let whole = [b"{\"mcpServers\":", servers, b"}"].concat();
+        if servers.starts_with(b"[") && redaction.frame(&Known::default(), &whole).is_some() {
+            self.hub.kept.keep(id, servers);
+        }
     }
 
     /// The agent that new sessions of this connection use.

@@ -19,6 +19,7 @@ use crate::{
     pending::WireId,
     pool::{Key, Pool},
     queue,
+    redact::Known,
 };
 
 /// A person may have to act in a browser.
@@ -33,6 +34,7 @@ impl Connection {
         let (pool, journal) = (self.hub.pool.clone(), self.hub.journal.clone());
         let user = self.caller.user.clone();
         self.record(&frame);
+        let known = self.recorder.known().clone();
         let written = self.recorder.commit(Class::Effect);
         self.answers.spawn(async move {
             let id = frame.copy(frame.peek().id);
@@ -44,7 +46,7 @@ impl Connection {
             if let Err(why) = recorded {
                 return Refusal::new(code::NOT_RECORDED, &*why).frame(&id);
             }
-            match timeout(TIMEOUT, ask(pool, key, &user, &frame, method)).await {
+            match timeout(TIMEOUT, ask(pool, key, &user, &frame, method, &known)).await {
                 Ok(Ok(answer)) => answer,
                 Ok(Err(refusal)) => refusal.frame(&id),
                 Err(_) => Refusal::new(code::INTERNAL, "the agent did not answer in time").frame(&id),
@@ -88,11 +90,13 @@ async fn ask(
     user: &str,
     frame: &Frame,
     method: Option<String>,
+    known: &Known,
 ) -> Result<Bytes, Refusal> {
     let ended = |why: String| Refusal::new(code::AGENT_ENDED, why);
     let agent = key.agent.clone();
     let lease = pool.lease(key, user).await.map_err(|why| why.refusal())?;
     let process = Arc::clone(&lease.process);
+    process.is_told(known);
     if let Some(wanted) = &method {
         check(&process.hello.methods(), wanted, &agent)?;
     }

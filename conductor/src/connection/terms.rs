@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Connection, Hub};
 use crate::{
@@ -125,6 +125,9 @@ impl Connection {
     /// What is to be known of an MCP server that an editor brings.
     fn fact(&self, config: &Config, server: &Value) -> ServerFact {
         let known = config.mcp.iter().find(|(_, known)| known.equals(server)).map(|(name, _)| name.clone());
+        // People are shown it, and it is kept.
+        let clean = self.recorder.redacted_value(&json!({ "mcpServers": [server] }));
+        let server = clean.as_ref().map_or(server, |clean| &clean["mcpServers"][0]);
         let text = |key: &str| server[key].as_str().unwrap_or_default();
         // Whatever else it calls itself: agents start what has a command, or is of no kind
         // that they know.

@@ -40,15 +40,27 @@ pub struct Place {
     pub path: &'static str,
     /// It is a directory, and while it is not there it cannot be made.
     pub even_absent: bool,
+    /// It is a directory in which its program writes a `.gitignore` at every start, and ends if
+    /// it cannot: so one stands there already.
+    pub with_ignore: bool,
 }
 
 const fn always(path: &'static str) -> Place {
-    Place { path, even_absent: true }
+    Place { path, even_absent: true, with_ignore: false }
+}
+
+const fn with_ignore(path: &'static str) -> Place {
+    Place { with_ignore: true, ..always(path) }
 }
 
 const fn if_there(path: &'static str) -> Place {
-    Place { path, even_absent: false }
+    Place { even_absent: false, ..always(path) }
 }
+
+/// What git leaves out of sight in a directory.
+pub const IGNORE: &str = ".gitignore";
+/// What stands in one that is there for a program only: git does not see it either.
+pub const IGNORED: &str = ".gitignore\n";
 
 /// The file that says where the repository is, of a copy that has it elsewhere.
 pub const GIT: &str = ".git";
@@ -74,7 +86,7 @@ pub static IN_ROOT: &[Place] = &[
     always(".cursor"),
     always(".gemini"),
     always(".goose"),
-    always(".opencode"),
+    with_ignore(".opencode"),
     always(".qwen"),
     if_there(".aider.conf.yml"),
     if_there(".amazonq"),

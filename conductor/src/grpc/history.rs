@@ -6,7 +6,12 @@ use futures_util::{Stream, StreamExt as _, stream};
 use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
-use super::rights::{Admitted, nothing};
+use super::{
+    erasing,
+    rights::{Admitted, nothing},
+    searching,
+    tail::Tails,
+};
 use crate::{
     connection::Hub,
     ledger::{
@@ -14,9 +19,11 @@ use crate::{
         history::{FileFilter, FilePlace, Filter, Frame},
     },
     proto::{
-        GetRecordStatusRequest, GetRecordStatusResponse, GetSessionRequest, GetSessionResponse,
-        ListFileAccessesRequest, ListFileAccessesResponse, ListSessionsRequest, ListSessionsResponse,
-        ReadFramesRequest, ReadFramesResponse, get_session_response::Entry, history_server::History,
+        EraseSessionsRequest, EraseSessionsResponse, GetRecordStatusRequest, GetRecordStatusResponse,
+        GetSessionRequest, GetSessionResponse, ListFileAccessesRequest, ListFileAccessesResponse,
+        ListSessionsRequest, ListSessionsResponse, ReadFramesRequest, ReadFramesResponse, SearchRequest,
+        SearchResponse, TailRequest, TailResponse, WithdrawSessionsRequest, WithdrawSessionsResponse,
+        get_session_response::Entry, history_server::History,
     },
     router::{Access, NotAdmitted},
 };
@@ -26,11 +33,12 @@ pub(super) type Messages<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Sen
 #[derive(Debug)]
 pub(super) struct HistoryService {
     hub: Hub,
+    tails: Tails,
 }
 
 impl HistoryService {
     pub(super) fn new(hub: Hub) -> Self {
-        Self { hub }
+        Self { hub, tails: Tails::default() }
     }
 
     /// What is told of a session, which ends when it is not shared with the reader any
@@ -80,6 +88,29 @@ impl HistoryService {
 impl History for HistoryService {
     type GetSessionStream = Messages<GetSessionResponse>;
     type ReadFramesStream = Messages<ReadFramesResponse>;
+    type EraseSessionsStream = Messages<EraseSessionsResponse>;
+    type TailStream = Messages<TailResponse>;
+
+    async fn withdraw_sessions(
+        &self,
+        request: Request<WithdrawSessionsRequest>,
+    ) -> Result<Response<WithdrawSessionsResponse>, Status> {
+        let user = Admitted::of(&request)?.caller.user;
+        Ok(Response::new(erasing::withdraw(&self.hub, &user, request.get_ref()).await?))
+    }
+
+    async fn erase_sessions(
+        &self,
+        request: Request<EraseSessionsRequest>,
+    ) -> Result<Response<Self::EraseSessionsStream>, Status> {
+        Ok(Response::new(erasing::erase(self.hub.clone(), request.get_ref())?))
+    }
+
+    async fn tail(&self, request: Request<TailRequest>) -> Result<Response<Self::TailStream>, Status> {
+        let told = self.tails.follow(&self.hub, request.into_inner()).await?;
+        let closing = self.hub.closing.clone();
+        Ok(Response::new(Box::pin(told.take_until(closing.cancelled_owned()))))
+    }
 
     async fn get_record_status(
         &self,
@@ -128,6 +159,16 @@ impl History for HistoryService {
         let next_page_token = last.map(|session| session.session_id.clone()).unwrap_or_default();
         let sessions = page.items.into_iter().map(Into::into).collect();
         Ok(Response::new(ListSessionsResponse { sessions, next_page_token }))
+    }
+
+    async fn search(&self, request: Request<SearchRequest>) -> Result<Response<SearchResponse>, Status> {
+        let who = Admitted::of(&request)?;
+        let shared = self.hub.router.shared_with(&who.caller);
+        let (text, filter) = searching::question(request.into_inner(), sight(who), shared)?;
+        self.hub.ledger.settle_index().await;
+        let hits =
+            self.hub.history.search(&text, &filter).await.map_err(|error| searching::refusal(&error))?;
+        Ok(Response::new(hits.into()))
     }
 
     async fn get_session(
@@ -214,7 +255,7 @@ fn sight(who: Admitted) -> Option<String> {
     (!who.sees_all()).then_some(who.caller.user)
 }
 
-fn some(text: String) -> Option<String> {
+pub(super) fn some(text: String) -> Option<String> {
     Some(text).filter(|text| !text.is_empty())
 }
 

@@ -9,13 +9,14 @@
 //! at the end. Several guards may need the same one, and one that is removed takes the mounts
 //! on it along: so each that uses it holds a lock, and the last one removes it. It is known by
 //! its sticky bit, which means nothing to anybody else, also if a guard was killed and could
-//! not remove it: then the next one does.
+//! not remove it: then the next one does. The same goes for a file that a program would write
+//! into such a directory at every start, and does not start without.
 
 use std::{
     collections::BTreeMap,
     ffi::OsStr,
     fs::{self, File},
-    io::Read as _,
+    io::{Read as _, Write as _},
     os::{fd::OwnedFd, unix::fs::OpenOptionsExt as _},
     path::{Path, PathBuf},
     sync::Arc,
@@ -33,7 +34,7 @@ use nix::{
 
 use crate::contain::{
     Files,
-    bubble::{Bubble, GIT, IN_REPOSITORY, IN_ROOT, Place},
+    bubble::{Bubble, GIT, IGNORE, IGNORED, IN_REPOSITORY, IN_ROOT, Place},
 };
 
 /// Those that a bubble mounts by itself.
@@ -142,7 +143,7 @@ impl Protected {
             path.push(name);
             match Kind::of(&parent, name) {
                 Kind::Absent if !place.even_absent => return,
-                Kind::Absent | Kind::Marked => match Made::take(&parent, name) {
+                Kind::Absent | Kind::Marked => match Made::take(&parent, name, Form::Directory) {
                     Ok(made) => self.made.push(made),
                     // Nor can the command make it, who is the same user.
                     Err(Errno::EACCES | Errno::EPERM | Errno::EROFS) => return,
@@ -160,7 +161,17 @@ impl Protected {
                 parent = Arc::new(next);
             }
         }
+        if place.with_ignore {
+            self.put_ignore(&path);
+        }
         self.fix(path);
+    }
+
+    /// Puts a file into a directory that its program would write there.
+    fn put_ignore(&mut self, directory: &Path) {
+        // Without it the program says what it misses.
+        let Ok(directory) = open(directory) else { return };
+        self.made.extend(Made::take(&Arc::new(directory), OsStr::new(IGNORE), Form::Ignore));
     }
 
     /// Nothing in it can be changed, nor can it be replaced.
@@ -238,11 +249,45 @@ fn is_marked(found: &FileStat) -> bool {
     Mode::from_bits_truncate(found.st_mode).contains(Mode::S_ISVTX)
 }
 
-/// An empty directory that is there because a guard needs it.
+/// What a guard makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// An empty directory.
+    Directory,
+    /// A `.gitignore` that hides nothing but itself.
+    Ignore,
+}
+
+impl Form {
+    fn make(self, parent: &OwnedFd, name: &Path) -> nix::Result<()> {
+        let marked = |mode: u32| Mode::S_ISVTX | Mode::from_bits_truncate(mode);
+        match self {
+            Self::Directory => mkdirat(parent, name, marked(0o755)),
+            Self::Ignore => {
+                let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
+                let file = openat(parent, name, flags, marked(0o644))?;
+                // One that stays empty serves as well.
+                File::from(file).write_all(IGNORED.as_bytes()).ok();
+                Ok(())
+            }
+        }
+    }
+
+    fn open(self, parent: &OwnedFd, name: &Path) -> nix::Result<File> {
+        let flags = match self {
+            Self::Directory => OFlag::O_DIRECTORY,
+            Self::Ignore => OFlag::O_NONBLOCK,
+        };
+        openat(parent, name, flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty()).map(File::from)
+    }
+}
+
+/// Something that is there because a guard needs it.
 #[derive(Debug)]
 struct Made {
     parent: Arc<OwnedFd>,
     name: PathBuf,
+    form: Form,
     /// Locked by everyone who needs it.
     handle: File,
     /// This guard has made it.
@@ -251,21 +296,24 @@ struct Made {
 
 impl Made {
     /// Makes it, or shares the one that another guard has made.
-    fn take(parent: &Arc<OwnedFd>, name: &OsStr) -> nix::Result<Self> {
+    fn take(parent: &Arc<OwnedFd>, name: &OsStr, form: Form) -> nix::Result<Self> {
         let name = PathBuf::from(name);
         for _ in 0..MOST_TRIES {
-            let is_new = match mkdirat(&**parent, &name, Mode::S_ISVTX | Mode::from_bits_truncate(0o755)) {
+            let is_new = match form.make(parent, &name) {
                 Ok(()) => true,
                 Err(Errno::EEXIST) => false,
                 Err(error) => return Err(error),
             };
-            let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-            let handle = match openat(&**parent, &name, flags, Mode::empty()) {
-                Ok(handle) => File::from(handle),
+            let handle = match form.open(parent, &name) {
+                Ok(handle) => handle,
                 Err(Errno::ENOENT) => continue,
                 Err(error) => return Err(error),
             };
-            let made = Self { parent: parent.clone(), name: name.clone(), handle, is_new };
+            if form == Form::Ignore && !fstat(&handle).is_ok_and(|found| is_marked(&found)) {
+                // It is somebody's own, and does as well.
+                return Err(Errno::EEXIST);
+            }
+            let made = Self { parent: parent.clone(), name: name.clone(), form, handle, is_new };
             match made.handle.try_lock_shared() {
                 // Somebody has removed it in between.
                 Ok(()) if !made.is_there() => {}
@@ -293,12 +341,28 @@ impl Made {
         if self.handle.try_lock().is_err() || !self.is_there() {
             return;
         }
-        let removed = unlinkat(&*self.parent, &self.name, UnlinkatFlags::RemoveDir);
-        if removed == Err(Errno::ENOTEMPTY) && self.is_new {
+        let is_theirs = match self.form {
+            Form::Directory => {
+                unlinkat(&*self.parent, &self.name, UnlinkatFlags::RemoveDir) == Err(Errno::ENOTEMPTY)
+            }
+            Form::Ignore if self.is_unwritten() => {
+                unlinkat(&*self.parent, &self.name, UnlinkatFlags::NoRemoveDir).ok();
+                false
+            }
+            Form::Ignore => true,
+        };
+        if is_theirs && self.is_new {
             let mode = fstat(&self.handle).map(|found| Mode::from_bits_truncate(found.st_mode));
             // A mark that stays means nothing to anybody.
             mode.and_then(|mode| fchmod(&self.handle, mode.difference(Mode::S_ISVTX))).ok();
         }
+    }
+
+    /// Whether the file is as it was made.
+    fn is_unwritten(&self) -> bool {
+        let mut text = Vec::new();
+        let read = (&self.handle).take(IGNORED.len() as u64 + 1).read_to_end(&mut text);
+        read.is_ok() && (text.is_empty() || text == IGNORED.as_bytes())
     }
 }
 

@@ -80,6 +80,7 @@ impl Batch {
             origin,
             to,
             gap: false,
+            erased: false,
         };
         self.encode(head, outgoing, frames, None);
     }
@@ -94,7 +95,18 @@ impl Batch {
         note: &[u8],
     ) {
         let (origin, to) = (Origin::Conductor, Destination::Record);
-        let head = RecordHead { len: 0, stream, first_seq, at_us, count: 0, pairs: 0, origin, to, gap: true };
+        let head = RecordHead {
+            len: 0,
+            stream,
+            first_seq,
+            at_us,
+            count: 0,
+            pairs: 0,
+            origin,
+            to,
+            gap: true,
+            erased: false,
+        };
         self.encode(head, &[], std::iter::once(note), Some(last_seq));
     }
 

@@ -78,6 +78,11 @@ impl Cursor {
         Ok(Some(Step::Damage { to, more }))
     }
 
+    /// Whether a record stands at the cursor's place.
+    pub(super) fn is_at_record(&mut self) -> io::Result<bool> {
+        Ok(self.at < self.end && self.record_at(self.at)?.is_some())
+    }
+
     /// The bytes from one place to another.
     pub(super) fn bytes(&mut self, from: u64, to: u64) -> io::Result<Bytes> {
         self.fill(from, to.saturating_sub(from))?;
@@ -171,6 +176,7 @@ pub(super) fn record(head: &RecordHead, bytes: &Bytes, end: Position) -> Record 
         to: head.to,
         outgoing: pairs(&bytes[RECORD_HEADER.min(body)..body]),
         frames: bytes.slice(body..),
+        erased: head.erased,
         end,
     }
 }

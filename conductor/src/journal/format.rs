@@ -24,6 +24,8 @@ pub(super) const PAIR: usize = 12;
 
 /// Marks a note of ours that stands for frames which were not recorded.
 pub(super) const GAP: u8 = 1;
+/// Marks a record from which words were erased: lines of blanks stand for frames.
+pub(super) const ERASED: u8 = 2;
 
 /// A place in the journal: just behind a record, or where a segment begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -100,6 +102,7 @@ pub(super) struct RecordHead {
     pub origin: Origin,
     pub to: Destination,
     pub gap: bool,
+    pub erased: bool,
 }
 
 impl RecordHead {
@@ -115,7 +118,7 @@ impl RecordHead {
         into[56] = self.stream.kind as u8;
         into[57] = self.origin as u8;
         into[58] = self.to as u8;
-        into[59] = if self.gap { GAP } else { 0 };
+        into[59] = if self.gap { GAP } else { 0 } | if self.erased { ERASED } else { 0 };
     }
 
     /// Reads one that may be anything; the checksum is another matter.
@@ -130,10 +133,11 @@ impl RecordHead {
             pairs: u32_at(bytes, 52),
             origin: Origin::from_code(bytes[57])?,
             to: Destination::from_code(bytes[58])?,
-            gap: bytes[59] == GAP,
+            gap: bytes[59] & GAP != 0,
+            erased: bytes[59] & ERASED != 0,
         };
         let plausible = bytes[..4] == RECORD_MAGIC
-            && bytes[59] <= GAP
+            && bytes[59] <= GAP | ERASED
             && head.count > 0
             && head.len >= head.body_at()
             && head.first_seq.checked_add(u64::from(head.count)).is_some();
@@ -168,6 +172,33 @@ pub(super) fn mask(journal: Uuid, at: Position) -> u32 {
 /// Whether a whole record is what was written at this place.
 pub(super) fn is_intact(record: &[u8], journal: Uuid, at: Position) -> bool {
     record.len() >= RECORD_HEADER && u32_at(record, 4) == plain_sum(record) ^ mask(journal, at)
+}
+
+/// The record with blanks for those of its frames that go; `None` if there are none, or
+/// if they are blanks already.
+pub(super) fn blank(
+    head: &RecordHead,
+    record: &[u8],
+    journal: Uuid,
+    at: Position,
+    goes: impl Fn(&[u8]) -> bool,
+) -> Option<Vec<u8>> {
+    let mut blanked = record.to_vec();
+    let body = usize::try_from(head.body_at()).unwrap_or(usize::MAX).min(blanked.len());
+    let mut changed = false;
+    for line in blanked[body..].split_mut(|byte| *byte == b'\n') {
+        if line.iter().any(|byte| *byte != b' ') && goes(line) {
+            line.fill(b' ');
+            changed = true;
+        }
+    }
+    if !changed {
+        return None;
+    }
+    blanked[59] |= ERASED;
+    let sum = plain_sum(&blanked) ^ mask(journal, at);
+    blanked[4..8].copy_from_slice(&sum.to_le_bytes());
+    Some(blanked)
 }
 
 fn checksum(first: &[u8], second: &[u8]) -> u32 {
@@ -232,6 +263,7 @@ mod tests {
             origin: Origin::Agent,
             to: Destination::Editor,
             gap: false,
+            erased: false,
         };
         let mut bytes = [0; RECORD_HEADER];
         head.encode(&mut bytes);

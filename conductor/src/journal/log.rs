@@ -53,6 +53,11 @@ impl Segment {
         }
     }
 
+    /// Where a record begins that was made before a time, the last such that is known.
+    pub(super) fn mark_before(&self, at_us: i64) -> Option<u64> {
+        self.times.iter().take_while(|(_, at)| *at < at_us).last().map(|(offset, _)| *offset)
+    }
+
     /// About when the record at an offset was made.
     pub(super) fn time_at(&self, offset: u64) -> Option<i64> {
         let behind = self.times.partition_point(|(at, _)| *at <= offset);
@@ -144,6 +149,8 @@ pub(super) struct Log {
     /// The files that a sync must cover.
     pub dirty: Vec<Open>,
 
+    /// What was before this has been freed.
+    pub freed: Position,
     pub shipped: Position,
     pub shipped_no: u64,
     /// In strict mode: which appends are shipped once a position is.
@@ -203,6 +210,7 @@ impl Log {
             unsynced_bytes: 0,
             dirty_since: None,
             dirty: Vec::new(),
+            freed: Position::default(),
             shipped: Position::default(),
             shipped_no: 0,
             marks: VecDeque::new(),

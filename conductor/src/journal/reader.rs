@@ -46,7 +46,16 @@ impl Shared {
                 let step = cursor.next().map_err(|error| JournalError::io("read", &segment.path, error))?;
                 match step {
                     None => break,
-                    Some(Step::Damage { to, .. }) => self.found_damage(&segment, &mut cursor, begin, to),
+                    Some(Step::Damage { to, .. }) => {
+                        let place = Position { segment: segment.number, offset: begin };
+                        if self.stands(&segment.path, place, segment.end) {
+                            cursor = self
+                                .cursor(&segment, begin, CHUNK.min(most))
+                                .map_err(|error| JournalError::io("read", &segment.path, error))?;
+                            continue;
+                        }
+                        self.found_damage(&segment, &mut cursor, begin, to);
+                    }
                     Some(Step::Record(head, whole)) => {
                         bytes += whole.len();
                         let end = Position { segment: segment.number, offset: cursor.at };

@@ -30,7 +30,7 @@ const CHUNK: usize = 1024 * 1024;
 /// More room than this behind a segment's end is given back.
 const SLACK: u64 = 64 * 1024;
 /// Where copies of damaged parts go.
-const QUARANTINE: &str = "quarantine";
+pub(super) const QUARANTINE: &str = "quarantine";
 
 /// What was found when the journal was opened.
 #[derive(Debug, Default)]
@@ -123,6 +123,10 @@ pub(super) fn recover(log: &mut Log, recovered: &mut Recovered) -> Result<(), Jo
     let last = segments.keys().next_back().copied();
     let complete =
         segments.values().next().is_some_and(|(_, head)| head.is_none_or(|head| head.after.segment == 0));
+    // Those who read in order are told what they have missed.
+    if let Some((_, Some(head))) = segments.values().next() {
+        log.freed = head.after;
+    }
     for (number, (candidate, _)) in &segments {
         let end = ends.get(number).copied();
         if end == Some(0) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Recording;
-use crate::config;
+use crate::{config, redact::Redaction};
 
 /// A segment this large is sealed; the file system gets its room in one piece.
 const SEGMENT_BYTES: u64 = 64 << 20;
@@ -33,6 +33,8 @@ pub struct Settings {
     pub retry: Duration,
     /// An effect that still waits so long after a failure is refused.
     pub refuse_after: Duration,
+    /// How secrets are kept out of it, by those who write to it.
+    pub redaction: Redaction,
 }
 
 impl Default for Settings {
@@ -48,6 +50,7 @@ impl Default for Settings {
             unsynced_bytes: 16 << 20,
             retry: Duration::from_millis(250),
             refuse_after: Duration::from_secs(5),
+            redaction: Redaction::default(),
         }
     }
 }

@@ -359,6 +359,7 @@ impl Log {
                 break;
             }
             total -= first.get().end;
+            self.freed = Position { segment: *first.key(), offset: first.get().end };
             freed.push(first.remove().path);
         }
         if let (false, Some((first, _))) = (freed.is_empty(), self.segments.first_key_value()) {

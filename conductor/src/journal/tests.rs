@@ -9,9 +9,11 @@ use crate::record::StreamKind;
 
 mod damage;
 mod disk;
+mod erasing;
 mod faults;
 mod flaky;
 mod modes;
+mod places;
 
 /// Small segments and quick retries.
 fn small() -> Settings {

@@ -18,6 +18,7 @@ use super::{
     error::LedgerError,
     question::{Question, Record, Value},
     reader::Reader,
+    search,
     settings::Settings,
 };
 use crate::journal::Journal;
@@ -69,7 +70,7 @@ pub struct Filter {
     pub model: Option<String>,
     /// Something happened then or later.
     pub since_us: Option<i64>,
-    /// A part of its title, of a prompt or of a message.
+    /// A part of its title, or what `search` finds in it, among the newest hits.
     pub text: Option<String>,
     /// A file or a directory that it touched.
     pub path: Option<String>,
@@ -140,10 +141,16 @@ impl History {
         self.settings.shown()
     }
 
-    async fn reader(&self) -> Result<(Reader, SemaphorePermit<'_>), LedgerError> {
+    /// A connection, and the right to use it.
+    pub(super) async fn reader(&self) -> Result<(Reader, SemaphorePermit<'_>), LedgerError> {
         let permit = self.questions.acquire().await;
         let permit = permit.map_err(|_| LedgerError::Unavailable("the service is stopping".to_owned()))?;
         Ok((Reader::open(&self.settings).await?, permit))
+    }
+
+    /// An error without secrets.
+    pub(super) fn hide(&self, error: LedgerError) -> LedgerError {
+        self.settings.hide(error)
     }
 
     async fn ask<T: Record>(&self, question: Question, max_bytes: usize) -> Result<Vec<T>, LedgerError> {
@@ -173,14 +180,17 @@ impl History {
             question.bind(" AND COALESCE(s.updated_us, s.opened_us) >= ?", Value::Int(since));
         }
         if let Some(text) = &filter.text {
-            question.bind(
-                r" AND (lower(s.title) LIKE lower(?) ESCAPE '\'
-                   OR EXISTS (SELECT 1 FROM turns t
-                      WHERE t.session_id = s.session_id AND lower(t.prompt) LIKE lower(?) ESCAPE '\')
-                   OR EXISTS (SELECT 1 FROM messages m
-                      WHERE m.session_id = s.session_id AND lower(m.text) LIKE lower(?) ESCAPE '\'))",
-                Value::Text(containing(text)),
-            );
+            let within = search::Filter {
+                seen_by: filter.seen_by.clone(),
+                shared: filter.shared.clone(),
+                user: filter.user.clone(),
+                since_us: filter.since_us,
+                ..search::Filter::default()
+            };
+            let found = self.sessions_with(text, &within).await?;
+            question.bind(r" AND (lower(s.title) LIKE lower(?) ESCAPE '\'", Value::Text(containing(text)));
+            one_of(&mut question, " OR s.session_id", &found);
+            question.push(")");
         }
         if let Some(path) = &filter.path {
             question.push(" AND EXISTS (SELECT 1 FROM file_accesses f WHERE f.session_id = s.session_id");
@@ -359,15 +369,28 @@ fn select<T: Record>(from: &str) -> Question {
 }
 
 /// Narrows a question about a table to what a user may see.
-fn seen(question: &mut Question, table: char, user: Option<&String>, shared: &[Uuid]) {
+pub(super) fn seen(question: &mut Question, table: char, user: Option<&String>, shared: &[Uuid]) {
     let Some(user) = user else { return };
     question.bind(&format!(" AND ({table}.user_name = ?"), Value::Text(user.clone()));
-    let mut before = format!(" OR {table}.session_id IN (");
-    for id in shared.iter().take(MOST_SHARED) {
+    one_of(question, &format!(" OR {table}.session_id"), shared);
+    question.push(")");
+}
+
+/// Adds that something is one of these ids; nothing if there are none.
+fn one_of(question: &mut Question, what: &str, ids: &[Uuid]) {
+    let mut before = format!("{what} IN (");
+    for id in ids.iter().take(MOST_SHARED) {
         question.bind(&format!("{before}?"), Value::Id(*id));
         before = ", ".to_owned();
     }
-    question.push(if shared.is_empty() { ")" } else { "))" });
+    if !ids.is_empty() {
+        question.push(")");
+    }
+}
+
+/// A pattern for paths that end so.
+pub(super) fn containing_end(path: &str) -> String {
+    format!("%/{}", literal(path))
 }
 
 /// A pattern for texts that contain this one.

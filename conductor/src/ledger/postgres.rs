@@ -4,7 +4,7 @@
 //! `INSERT … ON CONFLICT` is only needed when a key is there already, and the
 //! position that is committed with the rows makes that an exception.
 
-use bytes::{BufMut as _, Bytes};
+use bytes::BufMut as _;
 use futures_util::{Stream as RowStream, TryStreamExt as _};
 use sqlx::{
     AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, Row as _, SqlSafeStr as _, SqlStr,
@@ -114,9 +114,10 @@ impl Postgres {
             .bind(all().map(|row| row.envelope.request_id.as_deref()).collect::<Vec<_>>())
             .bind(all().map(|row| row.outgoing).collect::<Vec<_>>())
             .bind(all().map(|row| row.envelope.binding).collect::<Vec<_>>())
-            .bind(all().map(|row| &*row.raw).collect::<Vec<_>>())
+            .bind(all().map(Row::stored_raw).collect::<Vec<_>>())
             .bind(all().map(|row| row.envelope.json.as_deref()).collect::<Vec<_>>())
-            .bind(all().map(|row| &row.hash[..]).collect::<Vec<_>>());
+            .bind(all().map(|row| &row.hash[..]).collect::<Vec<_>>())
+            .bind(all().map(|row| row.chain.as_ref().map(|chain| &chain[..])).collect::<Vec<_>>());
         let mut new = std::collections::HashSet::new();
         for key in query.fetch_all(&mut self.connection).await? {
             new.insert((key.try_get::<Uuid, _>(0)?, key.try_get::<i64, _>(1)?));
@@ -202,8 +203,8 @@ impl Postgres {
         limit: i64,
     ) -> Result<Vec<Stored>, LedgerError> {
         let query = sqlx::query(
-            "SELECT stream_id, stream_kind, seq, at_us, origin, destination, outgoing_id, raw FROM frames \
-             WHERE stream_id = $1 AND seq > $2 AND seq < $3 ORDER BY seq LIMIT $4",
+            "SELECT stream_id, stream_kind, seq, at_us, origin, destination, outgoing_id, raw, hash, chain \
+             FROM frames WHERE stream_id = $1 AND seq > $2 AND seq < $3 ORDER BY seq LIMIT $4",
         );
         page(query.bind(stream).bind(after).bind(below).bind(limit).fetch(&mut self.connection)).await
     }
@@ -216,8 +217,8 @@ impl Postgres {
         limit: i64,
     ) -> Result<Vec<Stored>, LedgerError> {
         let query = sqlx::query(
-            "SELECT stream_id, stream_kind, seq, at_us, origin, destination, outgoing_id, raw FROM frames \
-             WHERE (stream_id, seq) > ($1, $2) ORDER BY stream_id, seq LIMIT $3",
+            "SELECT stream_id, stream_kind, seq, at_us, origin, destination, outgoing_id, raw, hash, chain \
+             FROM frames WHERE (stream_id, seq) > ($1, $2) ORDER BY stream_id, seq LIMIT $3",
         );
         page(query.bind(stream).bind(seq).bind(limit).fetch(&mut self.connection)).await
     }
@@ -240,6 +241,7 @@ async fn page(
 
 fn stored(row: &PgRow) -> Result<Stored, LedgerError> {
     let kind = row.try_get::<&str, _>(1)?;
+    let (raw, erased) = row::kept(row.try_get(7)?, row.try_get(8)?)?;
     Ok(Stored {
         stream: Stream {
             id: row.try_get(0)?,
@@ -250,7 +252,9 @@ fn stored(row: &PgRow) -> Result<Stored, LedgerError> {
         origin: Origin::from_name(row.try_get(4)?).unwrap_or(Origin::Conductor),
         to: Destination::from_name(row.try_get(5)?).unwrap_or(Destination::Record),
         outgoing: row.try_get(6)?,
-        raw: Bytes::copy_from_slice(row.try_get(7)?),
+        raw,
+        erased,
+        chain: row::hash(row.try_get(9)?)?,
     })
 }
 
@@ -283,7 +287,7 @@ fn bind_column<'q>(query: Bound<'q>, kind: Type, at: usize, facts: &'q [Fact]) -
 /// A row in COPY's binary form: the number of fields, then length and bytes of
 /// each, in the order of [`row::COLUMNS`].
 fn encode(row: &Row, to: &mut Vec<u8>) {
-    to.put_i16(14);
+    to.put_i16(15);
     field(to, Some(row.stream.id.as_bytes()));
     field(to, Some(&row.seq.to_be_bytes()));
     field(to, Some(row.stream.kind.name().as_bytes()));
@@ -295,7 +299,7 @@ fn encode(row: &Row, to: &mut Vec<u8>) {
     field(to, row.envelope.request_id.as_deref().map(str::as_bytes));
     field(to, row.outgoing.map(i64::to_be_bytes).as_ref().map(<[u8; 8]>::as_slice));
     field(to, row.envelope.binding.as_ref().map(|id| &id.as_bytes()[..]));
-    field(to, Some(&row.raw));
+    field(to, row.stored_raw());
     match &row.envelope.json {
         // `jsonb` has a version before its text.
         Some(json) => {
@@ -306,6 +310,7 @@ fn encode(row: &Row, to: &mut Vec<u8>) {
         None => field(to, None),
     }
     field(to, Some(&row.hash));
+    field(to, row.chain.as_ref().map(|chain| &chain[..]));
 }
 
 /// A frame is at most some megabytes long, so its length always fits.

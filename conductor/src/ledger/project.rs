@@ -73,7 +73,7 @@ pub struct Projected {
 }
 
 /// The columns of `frames` that are read from the frame itself.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Envelope {
     /// request, notification, result, error, note or opaque.
     pub kind: &'static str,

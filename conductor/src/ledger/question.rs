@@ -9,6 +9,7 @@ use super::{
     cell::{self, Cell, Cells},
     error::LedgerError,
     reader::Reader,
+    sink::Sink,
 };
 
 /// A value in a question.
@@ -51,6 +52,57 @@ pub(super) trait Record: Sized {
 
     /// A row of it.
     fn from_row(row: Cells) -> Result<Self, LedgerError>;
+}
+
+/// Binds the values of a question, for whichever database.
+macro_rules! bound {
+    ($question:expr, $id:expr) => {{
+        let Question { text, values } = $question;
+        // Pieces of ours, and placeholders.
+        let mut query = sqlx::query(AssertSqlSafe(text));
+        for value in values {
+            query = match value {
+                Value::Id(id) => query.bind($id(id)),
+                Value::Int(number) => query.bind(number),
+                Value::Text(text) => query.bind(text),
+            };
+        }
+        query
+    }};
+}
+
+impl Sink {
+    /// The rows that answer a question, however long that takes.
+    pub(super) async fn fetch(&mut self, question: Question) -> Result<Vec<Cells>, LedgerError> {
+        let mut found = Vec::new();
+        match self {
+            Self::Postgres(sink) => {
+                let mut rows = bound!(question, |id: Uuid| id).fetch(sink.connection());
+                while let Some(row) = rows.try_next().await? {
+                    found.push(Cells::new(cell::of_postgres(&row)?));
+                }
+            }
+            Self::Sqlite(sink) => {
+                let mut rows = bound!(question, |id: Uuid| id.to_string()).fetch(sink.connection());
+                while let Some(row) = rows.try_next().await? {
+                    found.push(Cells::new(cell::of_sqlite(&row)?));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Runs a statement with values, however long that takes. How many rows it changed.
+    pub(super) async fn change(&mut self, question: Question) -> Result<u64, LedgerError> {
+        Ok(match self {
+            Self::Postgres(sink) => {
+                bound!(question, |id: Uuid| id).execute(sink.connection()).await?.rows_affected()
+            }
+            Self::Sqlite(sink) => {
+                bound!(question, |id: Uuid| id.to_string()).execute(sink.connection()).await?.rows_affected()
+            }
+        })
+    }
 }
 
 impl Reader {

@@ -35,6 +35,19 @@ pub enum Reader {
 }
 
 impl Reader {
+    /// Connects for many questions, without a limit of time for any.
+    pub async fn open_for_long(settings: &Settings) -> Result<Self, LedgerError> {
+        let mut opened = Self::open(settings).await?;
+        match &mut opened {
+            Self::Postgres(connection) => {
+                let limits = "SET statement_timeout = 0";
+                sqlx::raw_sql(limits).execute(&mut **connection).await.map_err(LedgerError::from)?;
+            }
+            Self::Sqlite(connection) => connection.lock_handle().await?.remove_progress_handler(),
+        }
+        Ok(opened)
+    }
+
     /// Connects. A file that is not there is not made.
     pub async fn open(settings: &Settings) -> Result<Self, LedgerError> {
         let opening = async {

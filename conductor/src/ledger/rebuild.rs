@@ -4,7 +4,7 @@
 //! A rebuild is one transaction: who reads sees the old rows until it is done,
 //! who writes frames waits, and a rebuild that fails has changed nothing.
 
-use std::{collections::HashMap, path::Path};
+use std::path::Path;
 
 use bytes::Bytes;
 use sqlx::AssertSqlSafe;
@@ -13,12 +13,15 @@ use uuid::Uuid;
 
 use super::{
     error::LedgerError,
+    evidence::{NOTHING, verify::Table},
     project::State,
+    reader::Reader,
     row::Row,
     settings::{Place, Settings},
     sink::{Sink, Written},
-    table::TABLES,
+    table::{DECISIONS, TABLES},
 };
+use crate::config::DatabaseUrl;
 
 /// So many frames' facts are merged before they are written.
 const ROWS: usize = 4096;
@@ -49,20 +52,29 @@ async fn rebuild_in(
     writer.without_limits().await?;
     writer.begin(true).await?;
     let total = count(&mut reader, None).await?;
+    writer.forget_index().await?;
+    let lifted = writer.lift(TABLES[DECISIONS].name).await?;
     for table in TABLES {
-        writer.run_long(AssertSqlSafe(format!("DELETE FROM {}", table.name))).await?;
+        let rebuilt = rebuilt(table.name);
+        writer.run_long(AssertSqlSafe(format!("DELETE FROM {}{rebuilt}", table.name))).await?;
     }
     let (mut stream, mut seq, mut done) = (Uuid::nil(), 0, 0);
     let mut state = State::default();
     let mut rows: Vec<Row> = Vec::new();
+    // It was erased, so what is left of it stays as it is.
+    let mut stays = false;
     loop {
         let page = reader.frames_after(stream, seq).await?;
         for frame in page.iter().cloned() {
             if frame.stream.id != stream {
                 stream = frame.stream.id;
                 state = State::default();
+                stays = frame.seq == 1 && frame.erased.is_some();
             }
             seq = frame.seq;
+            if stays {
+                continue;
+            }
             let row = frame.project(&mut state);
             // Only what it says is needed.
             rows.push(Row { raw: Bytes::new(), ..row });
@@ -77,8 +89,27 @@ async fn rebuild_in(
             break;
         }
     }
+    writer.put_back(lifted).await?;
     writer.run("COMMIT").await?;
+    index(&mut writer).await?;
     Ok(done)
+}
+
+/// Which rows of a table are made anew. What frames said whose words were erased cannot be
+/// made again: those rows stay.
+fn rebuilt(table: &str) -> String {
+    let erased = "(SELECT stream_id FROM frames WHERE raw IS NULL AND seq = 1)";
+    match table {
+        "processes" => format!(" WHERE process_id NOT IN {erased}"),
+        "connections" => format!(" WHERE connection_id NOT IN {erased}"),
+        "models" => format!(" WHERE process_id IS NULL OR process_id NOT IN {erased}"),
+        // Uses in a session that was erased are counted here, too.
+        "grants" => format!(
+            " WHERE grant_id NOT IN {erased} AND (session_id IS NULL OR session_id NOT IN {erased}) \
+             AND grant_id NOT IN (SELECT grant_id FROM grant_uses WHERE grant_id IS NOT NULL AND session_id IN {erased})"
+        ),
+        _ => format!(" WHERE session_id IS NULL OR session_id NOT IN {erased}"),
+    }
 }
 
 /// Carries the frames of a SQLite ledger over. Those that are there already are
@@ -107,33 +138,45 @@ async fn import_from(
     let mut target = Sink::open(settings).await?;
     let total = count(&mut source, None).await?;
     let (mut stream, mut seq, mut done) = (Uuid::nil(), 0, 0);
-    let mut state = State::default();
+    let (mut state, mut chain) = (State::default(), NOTHING);
     let mut written = Written::default();
     let mut mixed = false;
+    // Whether the stream at hand was in the target before.
+    let mut is_there = false;
     loop {
         let page = source.frames_after(stream, seq).await?;
         if page.is_empty() {
             break;
         }
         let mut rows = Vec::with_capacity(page.len());
-        let mut before = HashMap::new();
+        let mut any_there = is_there;
         for frame in page {
             if frame.stream.id != stream {
                 stream = frame.stream.id;
-                state = State::default();
-                before.insert(stream, count(&mut target, Some(stream)).await?);
+                (state, chain) = (State::default(), NOTHING);
+                is_there = count(&mut target, Some(stream)).await? > 0;
+                any_there |= is_there;
             }
             seq = frame.seq;
-            rows.push(frame.project(&mut state));
+            // The other ledger's chain is kept: what does not fit it there does not fit here.
+            chain = frame.chained(&chain);
+            rows.push(Row { chain: Some(chain), ..frame.project(&mut state) });
         }
         done += rows.len() as u64;
-        let page_written = target.write(&rows, None).await?;
+        // Where a stream is there in part, its chain goes on from that.
+        let page_written = match any_there {
+            true => target.write_carefully(&rows, None).await?,
+            false => target.write(&rows, None).await?,
+        };
         // A stream that was there in part has rows that were derived without
         // the frames which come now.
-        mixed |= page_written.new > 0
-            && (page_written.new < rows.len() as u64 || before.values().any(|there| *there > 0));
+        mixed |= page_written.new > 0 && (page_written.new < rows.len() as u64 || any_there);
         written = written.and(page_written);
         tell(Progress { done, total: total.max(done) });
+    }
+    import_checkpoints(settings, file, &mut target).await?;
+    if !mixed {
+        index(&mut target).await?;
     }
     drop(target);
     if mixed {
@@ -146,6 +189,32 @@ async fn import_from(
         );
     }
     Ok(written)
+}
+
+/// Makes everything findable. Whoever interrupts this leaves the rest to the
+/// service.
+async fn index(sink: &mut Sink) -> Result<(), LedgerError> {
+    while sink.index_some().await? {}
+    Ok(())
+}
+
+/// What another ledger's conductor has signed stays signed by it.
+async fn import_checkpoints(settings: &Settings, file: &Path, target: &mut Sink) -> Result<(), LedgerError> {
+    let source = Settings { url: DatabaseUrl::default(), file: file.to_owned(), ..settings.clone() };
+    let mut reader = Reader::open_for_long(&source).await?;
+    if !reader.has_checkpoints().await? {
+        return Ok(());
+    }
+    for journal in reader.journals().await? {
+        let mut table = Table::new(journal);
+        while let Some(entry) = table.next(&mut reader).await? {
+            // One that is none is missed where it is looked for.
+            if let Ok(entry) = entry {
+                target.add_checkpoints(&[entry]).await?;
+            }
+        }
+    }
+    Ok(())
 }
 
 async fn count(sink: &mut Sink, stream: Option<Uuid>) -> Result<u64, LedgerError> {

@@ -8,13 +8,15 @@ use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use super::{
+    error::LedgerError,
+    evidence::{Hash, chain::Link},
     project::{self, Envelope, FrameView},
     table::{Fact, TABLES, Value},
 };
 use crate::record::{Destination, Origin, Stream};
 
 /// The columns of `frames`, as both databases have them.
-pub const COLUMNS: [&str; 14] = [
+pub const COLUMNS: [&str; 15] = [
     "stream_id",
     "seq",
     "stream_kind",
@@ -29,16 +31,17 @@ pub const COLUMNS: [&str; 14] = [
     "raw",
     "json",
     "hash",
+    "chain",
 ];
 
 /// About so many bytes of frames are read back at once, or one frame.
 pub const PAGE_BYTES: usize = 4 << 20;
 
 /// The last moment both databases have a date for: the year 9999.
-const LAST_US: i64 = 253_402_300_799_000_000;
+pub const LAST_US: i64 = 253_402_300_799_000_000;
 
 /// A row of `frames` and its facts.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Row {
     /// What it is numbered in.
     pub stream: Stream,
@@ -56,8 +59,12 @@ pub struct Row {
     pub envelope: Envelope,
     /// The bytes.
     pub raw: Bytes,
+    /// Whether these were erased, and only their hash is left.
+    pub is_erased: bool,
     /// SHA-256 of them.
-    pub hash: [u8; 32],
+    pub hash: Hash,
+    /// Its place in the stream's chain, if it is to have one.
+    pub chain: Option<Hash>,
     /// What it says of the derived tables.
     pub facts: Vec<Fact>,
 }
@@ -79,6 +86,10 @@ pub struct Stored {
     pub outgoing: Option<i64>,
     /// The bytes.
     pub raw: Bytes,
+    /// SHA-256 of the bytes, if these were erased.
+    pub erased: Option<Hash>,
+    /// Its place in the stream's chain, if it was given one.
+    pub chain: Option<Hash>,
 }
 
 /// How far a journal has been carried over; committed with the rows.
@@ -95,6 +106,29 @@ pub struct Reached {
 }
 
 impl Stored {
+    /// SHA-256 of its bytes.
+    pub fn hash(&self) -> Hash {
+        self.erased.unwrap_or_else(|| Sha256::digest(&self.raw).into())
+    }
+
+    /// Its place in the chain: the one it was given, or the one behind the frame
+    /// before it.
+    pub fn chained(&self, before: &Hash) -> Hash {
+        self.chain.unwrap_or_else(|| {
+            let link = Link {
+                stream: self.stream.id,
+                stream_kind: self.stream.kind.name(),
+                seq: self.seq,
+                at_us: self.at_us,
+                origin: self.origin.name(),
+                destination: self.to.name(),
+                outgoing: self.outgoing,
+                hash: &self.hash(),
+            };
+            link.after(before)
+        })
+    }
+
     /// Folds it into the state of its stream; what it says is the answer.
     pub fn project(self, state: &mut project::State) -> Row {
         let view = FrameView {
@@ -115,7 +149,9 @@ impl Stored {
             to: self.to,
             outgoing: self.outgoing,
             envelope: projected.envelope,
-            hash: Sha256::digest(&self.raw).into(),
+            is_erased: self.erased.is_some(),
+            hash: self.hash(),
+            chain: self.chain,
             raw: self.raw,
             facts: projected.facts,
         }
@@ -123,6 +159,26 @@ impl Stored {
 }
 
 impl Row {
+    /// Its place in the chain behind the frame before it.
+    pub fn chained(&self, before: &Hash) -> Hash {
+        let link = Link {
+            stream: self.stream.id,
+            stream_kind: self.stream.kind.name(),
+            seq: self.seq,
+            at_us: self.at_us,
+            origin: self.origin.name(),
+            destination: self.to.name(),
+            outgoing: self.outgoing,
+            hash: &self.hash,
+        };
+        link.after(before)
+    }
+
+    /// Its bytes as the database has them.
+    pub(super) fn stored_raw(&self) -> Option<&[u8]> {
+        (!self.is_erased).then_some(&*self.raw)
+    }
+
     /// The row with nothing in it that a database could refuse: its bytes, its
     /// number, and where it belongs.
     #[must_use]
@@ -137,10 +193,26 @@ impl Row {
             outgoing: self.outgoing,
             envelope: Envelope { kind: "opaque", method: None, request_id: None, binding, json: None },
             raw: self.raw.clone(),
+            is_erased: self.is_erased,
             hash: self.hash,
+            chain: self.chain,
             facts: Vec::new(),
         }
     }
+}
+
+/// The bytes of a frame as they are read back, and their hash if they were erased.
+pub(super) fn kept(raw: Option<&[u8]>, stored: &[u8]) -> Result<(Bytes, Option<Hash>), LedgerError> {
+    match raw {
+        Some(raw) => Ok((Bytes::copy_from_slice(raw), None)),
+        None => Ok((Bytes::new(), hash(Some(stored))?)),
+    }
+}
+
+/// A hash as it is read back.
+pub(super) fn hash(bytes: Option<&[u8]>) -> Result<Option<Hash>, LedgerError> {
+    let wrong = |_| LedgerError::Corrupt("a hash has not 32 bytes".to_owned());
+    bytes.map(|bytes| bytes.try_into().map_err(wrong)).transpose()
 }
 
 /// The facts of these rows, merged to one per key, by table.

@@ -13,6 +13,9 @@ use super::{error::LedgerError, postgres::Postgres, table::TABLES};
 static POSTGRES: Migrator = sqlx::migrate!("../migrations/postgres");
 static SQLITE: Migrator = sqlx::migrate!("../migrations/sqlite");
 
+/// The version that brought chains and checkpoints.
+pub const CHAINS: i64 = 11;
+
 /// The newest version this program knows of a database.
 fn newest(migrator: &Migrator) -> i64 {
     migrator.iter().map(|migration| migration.version).max().unwrap_or_default()
@@ -81,14 +84,15 @@ async fn version_of_postgres(connection: &mut PgConnection) -> Result<i64, Ledge
 /// at everything, and nothing more.
 async fn grant(owner: &mut PgConnection, role: &str) -> Result<(), LedgerError> {
     let role = format!("\"{}\"", role.replace('"', "\"\""));
-    let derived: Vec<_> = TABLES.iter().map(|table| table.name).chain(["journals"]).collect();
+    let derived: Vec<_> = TABLES.iter().map(|table| table.name).chain(["journals", "stream_heads"]).collect();
     let (schema,): (String,) =
         sqlx::query_as("SELECT quote_ident(current_schema())").fetch_one(&mut *owner).await?;
     let statements = format!(
         "GRANT USAGE ON SCHEMA {schema} TO {role}; \
          GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role}; \
-         GRANT INSERT ON frames, frame_conflicts TO {role}; \
-         GRANT INSERT, UPDATE ON {} TO {role}",
+         GRANT INSERT ON frames, frame_conflicts, checkpoints, checkpoint_heads TO {role}; \
+         GRANT INSERT, UPDATE ON {} TO {role}; \
+         GRANT INSERT, UPDATE, DELETE ON search_docs, search_pending TO {role}",
         derived.join(", ")
     );
     sqlx::raw_sql(AssertSqlSafe(statements)).execute(owner).await?;
@@ -117,13 +121,14 @@ pub async fn migrate_sqlite(connection: &mut SqliteConnection) -> Result<(), Led
     Ok(())
 }
 
-/// Refuses a file that is newer than this program, or no ledger at all.
-pub async fn check_sqlite(connection: &mut SqliteConnection) -> Result<(), LedgerError> {
+/// The version of a file. One that is newer than this program is refused, and what is no
+/// ledger at all.
+pub async fn check_sqlite(connection: &mut SqliteConnection) -> Result<i64, LedgerError> {
     let found = version_of_sqlite(connection).await?;
     if found == 0 {
         return Err(LedgerError::Settings("the file is no ledger of a conductor".to_owned()));
     }
-    is_behind(found, &SQLITE).map(drop)
+    is_behind(found, &SQLITE).map(|_| found)
 }
 
 async fn version_of_sqlite(connection: &mut SqliteConnection) -> Result<i64, LedgerError> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use sqlx::{ConnectOptions as _, postgres::PgConnectOptions};
 
-use super::error::LedgerError;
+use super::{error::LedgerError, evidence};
 use crate::config::DatabaseUrl;
 
 /// The file in the state directory, if no database is named.
@@ -24,6 +24,8 @@ pub struct Settings {
     pub file: PathBuf,
     /// Whose journal is carried there, for people.
     pub host: String,
+    /// Where checkpoints and their key are.
+    pub evidence: evidence::Files,
 }
 
 /// Which database it is. Without `Debug`, as the options would show the
@@ -45,6 +47,7 @@ impl Settings {
             password_file: None,
             file: state.join(FILE),
             host: host(),
+            evidence: evidence::Files::new(state),
         }
     }
 
@@ -54,6 +57,7 @@ impl Settings {
             url: config.url.clone(),
             owner_url: config.owner_url.clone(),
             password_file: config.password_file.clone(),
+            evidence: evidence::Files::configured(config, state),
             ..Self::embedded(state)
         }
     }

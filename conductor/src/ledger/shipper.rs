@@ -23,7 +23,9 @@ use tracing::{error, info, warn};
 
 use super::{
     error::LedgerError,
+    evidence::signer::Signer,
     row::{Reached, Row, Stored},
+    search::Pace,
     settings::{Place, Settings},
     sink::{Sink, Written},
     states::States,
@@ -69,6 +71,8 @@ pub struct Progress {
     pub since_us: i64,
     /// Where the ledger is, once it was asked.
     pub reached: Option<Position>,
+    /// Up to here it can be searched.
+    pub indexed: Option<Position>,
     /// What was written since the start.
     pub written: Written,
     /// Batches that were committed since the start.
@@ -92,6 +96,7 @@ pub(super) struct Shipper {
     read: Position,
     /// Made, but not known to be committed.
     pending: Option<Batch>,
+    signer: Signer,
     pause: Duration,
     told: Option<Instant>,
 }
@@ -111,10 +116,12 @@ impl Shipper {
         journal: Journal,
         progress: watch::Sender<Progress>,
         stop: CancellationToken,
+        signer: Signer,
     ) -> Self {
         Self {
             settings,
             journal,
+            signer,
             progress,
             stop,
             states: States::default(),
@@ -166,6 +173,8 @@ impl Shipper {
     /// Ships over one connection. Returns when all is shipped after a stop.
     async fn ship(&mut self, sink: &mut Sink) -> Result<(), LedgerError> {
         self.resume(sink).await?;
+        // The log is looked after when there is time: to begin it takes the disk a while.
+        let mut is_filled = false;
         let stop = self.stop.clone();
         let ending = async {
             stop.cancelled().await;
@@ -174,6 +183,7 @@ impl Shipper {
         pin!(ending);
         let mut synced = self.journal.synced();
         let mut prepared = Instant::now();
+        let mut pace = Pace::default();
         loop {
             synced.mark_unchanged();
             let batch = match self.pending.take() {
@@ -185,10 +195,34 @@ impl Shipper {
             };
             let Some(batch) = batch else {
                 self.tell_up();
-                select! {
-                    changed = synced.changed() => if changed.is_err() { return Ok(()) },
-                    () = self.stop.cancelled() => return Ok(()),
+                if !is_filled && !self.stop.is_cancelled() {
+                    self.signer.catch_up(sink).await?;
+                    is_filled = true;
                 }
+                let mut is_over = self.stop.is_cancelled();
+                if pace.is_due() || is_over {
+                    select! {
+                        indexed = self.index(sink, &mut pace) => indexed?,
+                        () = &mut ending => return Ok(()),
+                    }
+                    is_over &= !pace.is_behind();
+                } else {
+                    is_over = select! {
+                        changed = synced.changed() => changed.is_err(),
+                        () = pace.next() => false,
+                        () = self.signer.due() => false,
+                        // What is left to be found is indexed first.
+                        () = self.stop.cancelled() => false,
+                    };
+                }
+                if is_over {
+                    // The last word: what was shipped is signed.
+                    if !is_filled {
+                        self.signer.fill(sink).await?;
+                    }
+                    return self.signer.sign(sink).await;
+                }
+                self.signer.sign_if_due(sink).await?;
                 continue;
             };
             let reached = Reached {
@@ -202,17 +236,48 @@ impl Shipper {
                 () = &mut ending => return Ok(()),
             };
             match written {
-                Ok(written) => self.wrote(batch.end, written),
+                Ok(written) => {
+                    if written.conflicts + written.rechained > 0 {
+                        // The ledger has other frames than were folded.
+                        self.states.clear();
+                    }
+                    self.wrote(batch.end, written);
+                    pace.has_news();
+                    self.signer.sign_if_due(sink).await?;
+                }
                 Err(error) => {
                     self.pending = Some(batch);
                     return Err(error);
                 }
+            }
+            if pace.is_late() {
+                self.index(sink, &mut pace).await?;
             }
             if prepared.elapsed() > PREPARE {
                 sink.prepare().await?;
                 prepared = Instant::now();
             }
         }
+    }
+
+    /// Makes some of what was written findable. That this fails is no reason not
+    /// to record.
+    async fn index(&mut self, sink: &mut Sink, pace: &mut Pace) -> Result<(), LedgerError> {
+        match sink.index_some().await {
+            Ok(more) => pace.did(more),
+            Err(LedgerError::Value(why)) => {
+                warn!(
+                    ledger = self.settings.shown(),
+                    why, "the index for search cannot be written; frames are, and this is tried again"
+                );
+                pace.failed();
+            }
+            Err(error) => return Err(error),
+        }
+        if !pace.is_behind() {
+            self.progress.send_modify(|progress| progress.indexed = progress.reached);
+        }
+        Ok(())
     }
 
     /// Asks the database where it is. The batch whose answer was lost is there
@@ -293,6 +358,11 @@ impl Shipper {
     ) -> Result<(), LedgerError> {
         let mut outgoing = record.outgoing.iter().peekable();
         for (index, line) in record.lines().enumerate() {
+            // Only what the ledger has already is ever erased, unless an older backup of it was put
+            // back; its words are gone all the same.
+            if record.is_erased(line) {
+                continue;
+            }
             let index = u32::try_from(index).unwrap_or(u32::MAX);
             let forwarded = outgoing.next_if(|(at, _)| *at == index).map(|(_, id)| *id);
             let seq = record.first_seq.saturating_add(u64::from(index));
@@ -304,6 +374,8 @@ impl Shipper {
                 to: record.to,
                 outgoing: forwarded.and_then(|id| i64::try_from(id).ok()),
                 raw: record.frames.slice_ref(line),
+                erased: None,
+                chain: None,
             };
             rows.push(self.states.apply(frame, sink).await?);
             if rows.len().is_multiple_of(TURN) {

@@ -7,7 +7,7 @@
 //! compared), and a frame with a value that the database refuses is found by
 //! halving and stored without it. So no frame can hold up those behind it.
 
-use std::{path::Path, time::Duration};
+use std::{collections::HashMap, path::Path, time::Duration};
 
 use sqlx::SqlSafeStr;
 use tokio::time::timeout;
@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use super::{
     error::LedgerError,
+    evidence::tables::heads_of,
     postgres::Postgres,
     row::{Reached, Row, Stored, merged},
     schema,
@@ -56,6 +57,9 @@ pub struct Written {
     pub conflicts: u64,
     /// Frames that were stored without what the database refused.
     pub stripped: u64,
+    /// Frames whose place in the chain is another than was thought, as the ledger
+    /// has other frames before them.
+    pub rechained: u64,
 }
 
 /// Calls a verb of whichever database it is, with a deadline.
@@ -117,7 +121,9 @@ impl Sink {
     /// Opens another ledger to read its frames. Nothing is changed in it.
     pub async fn open_to_import(file: &Path) -> Result<Self, LedgerError> {
         let mut sqlite = within(CONNECT, Sqlite::connect_to_read(file)).await?;
-        schema::check_sqlite(sqlite.connection()).await?;
+        if schema::check_sqlite(sqlite.connection()).await? < schema::CHAINS {
+            sqlite.without_chains();
+        }
         Ok(Self::Sqlite(Box::new(sqlite)))
     }
 
@@ -168,20 +174,51 @@ impl Sink {
         self.begin(false).await?;
         verb!(self, insert(rows))?;
         self.upsert_all(&merged(rows.iter())).await?;
+        self.write_heads(rows, reached).await?;
         self.finish(reached).await?;
         Ok(Written { new: rows.len() as u64, ..Written::default() })
     }
 
-    async fn write_carefully(
+    /// Writes a batch of which the database may have some already.
+    pub async fn write_carefully(
         &mut self,
         rows: &[Row],
         reached: Option<&Reached>,
     ) -> Result<Written, LedgerError> {
         let journal = reached.map_or(Uuid::nil(), |reached| reached.journal);
         self.begin(false).await?;
-        let written = self.write_in_parts(rows, Some(journal)).await?;
+        let (rows, rechained) = self.rechained(rows).await?;
+        let written = self.write_in_parts(&rows, Some(journal)).await?;
+        self.write_heads(&rows, reached).await?;
         self.finish(reached).await?;
-        Ok(written)
+        Ok(Written { rechained, ..written })
+    }
+
+    async fn write_heads(&mut self, rows: &[Row], reached: Option<&Reached>) -> Result<(), LedgerError> {
+        let heads = heads_of(rows.iter());
+        within(STATEMENT, self.put_heads(reached.map(|reached| reached.journal), &heads)).await
+    }
+
+    /// The rows with their places in the chains as the ledger has these: what comes
+    /// behind the last frame of a stream goes on from there, and what comes before
+    /// it is there already, or fills a gap, and has none. Also how many that changed.
+    async fn rechained(&mut self, rows: &[Row]) -> Result<(Vec<Row>, u64), LedgerError> {
+        let mut ends = HashMap::new();
+        let mut changed = 0;
+        let mut again = Vec::with_capacity(rows.len());
+        for row in rows {
+            let (last, chain) = match ends.get(&row.stream.id) {
+                Some(end) => *end,
+                None => self.end_of_chain(row.stream.id).await?,
+            };
+            let mut row = row.clone();
+            let place = (row.seq > last && row.chain.is_some()).then(|| row.chained(&chain));
+            changed += u64::from(place.is_some() && place != row.chain);
+            row.chain = place;
+            ends.insert(row.stream.id, place.map_or((last, chain), |place| (row.seq, place)));
+            again.push(row);
+        }
+        Ok((again, changed))
     }
 
     /// Merges what frames say into the derived tables, within a transaction.
@@ -331,6 +368,7 @@ impl Written {
             new: self.new + other.new,
             conflicts: self.conflicts + other.conflicts,
             stripped: self.stripped + other.stripped,
+            rechained: self.rechained + other.rechained,
         }
     }
 }

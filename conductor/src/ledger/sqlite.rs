@@ -6,7 +6,6 @@
 
 use std::{path::Path, time::Duration};
 
-use bytes::Bytes;
 use futures_util::{Stream as RowStream, TryStreamExt as _};
 use sqlx::{
     AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _, SqlSafeStr as _, SqlStr, Sqlite as Driver,
@@ -45,6 +44,8 @@ const ROWS: [usize; 3] = [64, 8, 1];
 pub struct Sqlite {
     connection: SqliteConnection,
     frames: Vec<SqlStr>,
+    /// Whether `frames` has a column for the chain.
+    has_chains: bool,
     upserts: Vec<Vec<SqlStr>>,
 }
 
@@ -80,6 +81,7 @@ impl Sqlite {
         let made = |statement: String| AssertSqlSafe(statement).into_sql_str();
         Ok(Self {
             connection: options.connect().await?,
+            has_chains: true,
             frames: ROWS.iter().map(|rows| made(upsert::sqlite_frames(*rows))).collect(),
             upserts: TABLES
                 .iter()
@@ -96,6 +98,11 @@ impl Sqlite {
     /// The connection, for statements of others.
     pub fn connection(&mut self) -> &mut SqliteConnection {
         &mut self.connection
+    }
+
+    /// Says that this ledger is from before there were chains.
+    pub fn without_chains(&mut self) {
+        self.has_chains = false;
     }
 
     /// Begins a transaction. Only one can write at a time.
@@ -213,8 +220,8 @@ impl Sqlite {
         limit: i64,
     ) -> Result<Vec<Stored>, LedgerError> {
         let query = sqlx::query(
-            "SELECT stream_id, stream_kind, seq, at_us, origin, destination, outgoing_id, raw FROM frames \
-             WHERE stream_id = ? AND seq > ? AND seq < ? ORDER BY seq LIMIT ?",
+            "SELECT stream_id, stream_kind, seq, at_us, origin, destination, outgoing_id, raw, hash, chain \
+             FROM frames WHERE stream_id = ? AND seq > ? AND seq < ? ORDER BY seq LIMIT ?",
         );
         page(query.bind(stream.to_string()).bind(after).bind(below).bind(limit).fetch(&mut self.connection))
             .await
@@ -227,10 +234,12 @@ impl Sqlite {
         seq: i64,
         limit: i64,
     ) -> Result<Vec<Stored>, LedgerError> {
-        let query = sqlx::query(
-            "SELECT stream_id, stream_kind, seq, at_us, origin, destination, outgoing_id, raw FROM frames \
-             WHERE (stream_id, seq) > (?, ?) ORDER BY stream_id, seq LIMIT ?",
-        );
+        // Another ledger, from before there were chains, has no such column.
+        let chain = if self.has_chains { "chain" } else { "NULL" };
+        let query = sqlx::query(AssertSqlSafe(format!(
+            "SELECT stream_id, stream_kind, seq, at_us, origin, destination, outgoing_id, raw, hash, {chain} \
+             FROM frames WHERE (stream_id, seq) > (?, ?) ORDER BY stream_id, seq LIMIT ?"
+        )));
         page(query.bind(stream.to_string()).bind(seq).bind(limit).fetch(&mut self.connection)).await
     }
 }
@@ -266,6 +275,7 @@ fn stored(row: &SqliteRow) -> Result<Stored, LedgerError> {
     let id = Uuid::try_parse(row.try_get(0)?)
         .map_err(|error| LedgerError::Corrupt(format!("a stream's id is none: {error}")))?;
     let kind = StreamKind::from_name(row.try_get(1)?).unwrap_or(StreamKind::Session);
+    let (raw, erased) = row::kept(row.try_get(7)?, row.try_get(8)?)?;
     Ok(Stored {
         stream: Stream { id, kind },
         seq: row.try_get(2)?,
@@ -273,7 +283,9 @@ fn stored(row: &SqliteRow) -> Result<Stored, LedgerError> {
         origin: Origin::from_name(row.try_get(4)?).unwrap_or(Origin::Conductor),
         to: Destination::from_name(row.try_get(5)?).unwrap_or(Destination::Record),
         outgoing: row.try_get(6)?,
-        raw: Bytes::copy_from_slice(row.try_get(7)?),
+        raw,
+        erased,
+        chain: row::hash(row.try_get(9)?)?,
     })
 }
 
@@ -292,9 +304,10 @@ fn bind_row<'q>(query: Bound<'q>, row: &'q Row) -> Bound<'q> {
         .bind(row.envelope.request_id.as_deref())
         .bind(row.outgoing)
         .bind(row.envelope.binding.map(|id| id.to_string()))
-        .bind(&*row.raw)
+        .bind(row.stored_raw())
         .bind(row.envelope.json.as_deref())
         .bind(&row.hash[..])
+        .bind(row.chain.as_ref().map(|chain| &chain[..]))
 }
 
 fn bind_value<'q>(query: Bound<'q>, value: &'q Value) -> Bound<'q> {

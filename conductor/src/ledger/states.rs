@@ -1,5 +1,6 @@
-//! The projection's state of each stream that is being written to. What is not
-//! in memory is made again from the frames that the ledger has already.
+//! The projection's state of each stream that is being written to, and the end of
+//! its chain. What is not in memory is made again from the frames that the ledger
+//! has already.
 
 use std::collections::HashMap;
 
@@ -7,6 +8,7 @@ use uuid::Uuid;
 
 use super::{
     error::LedgerError,
+    evidence::{Hash, NOTHING},
     project::State,
     row::{Row, Stored},
     sink::Sink,
@@ -30,6 +32,8 @@ pub struct States {
 #[derive(Debug)]
 struct Kept {
     state: State,
+    /// The last frame's place in the chain.
+    chain: Hash,
     /// The number that is expected next.
     next: i64,
     used: u64,
@@ -44,9 +48,9 @@ impl States {
         // as after a restored backup: its state is not ours.
         let known = self.streams.get(&stream).is_some_and(|kept| kept.next <= seq);
         if !known {
-            let state = replayed(stream, seq, sink).await?;
+            let (state, chain) = replayed(stream, seq, sink).await?;
             self.make_room();
-            self.streams.insert(stream, Kept { state, next: seq, used: self.clock });
+            self.streams.insert(stream, Kept { state, chain, next: seq, used: self.clock });
         }
         let Some(kept) = self.streams.get_mut(&stream) else {
             // It was put there just now.
@@ -54,7 +58,10 @@ impl States {
         };
         kept.next = seq + 1;
         kept.used = self.clock;
-        Ok(frame.project(&mut kept.state))
+        let mut row = frame.project(&mut kept.state);
+        kept.chain = row.chained(&kept.chain);
+        row.chain = Some(kept.chain);
+        Ok(row)
     }
 
     /// Everything that was folded so far is in the ledger.
@@ -83,19 +90,20 @@ impl States {
     }
 }
 
-/// The state of a stream before a frame. What the earlier frames say was
+/// The state of a stream before a frame, and the end of its chain. What the earlier frames say was
 /// written with them, and is thrown away here.
-async fn replayed(stream: Uuid, below: i64, sink: &mut Sink) -> Result<State, LedgerError> {
-    let mut state = State::default();
+async fn replayed(stream: Uuid, below: i64, sink: &mut Sink) -> Result<(State, Hash), LedgerError> {
+    let (mut state, mut chain) = (State::default(), NOTHING);
     let mut after = 0;
     while after + 1 < below {
         let page = sink.frames_of(stream, after, below).await?;
         let Some(last) = page.last() else { break };
         after = last.seq;
         for frame in page {
+            chain = frame.chained(&chain);
             frame.project(&mut state);
         }
         tokio::task::yield_now().await;
     }
-    Ok(state)
+    Ok((state, chain))
 }

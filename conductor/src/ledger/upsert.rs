@@ -50,7 +50,7 @@ pub fn sqlite_frames(rows: usize) -> String {
 pub fn postgres_missing_frames() -> String {
     let kinds = [
         "uuid", "bigint", "text", "bigint", "text", "text", "text", "text", "text", "bigint", "uuid",
-        "bytea", "text", "bytea",
+        "bytea", "text", "bytea", "bytea",
     ];
     let names = row::COLUMNS;
     let parameters: Vec<_> =

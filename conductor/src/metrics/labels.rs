@@ -149,6 +149,13 @@ labels! {
     StoreNotSaved "store_not_saved",
     /// Those who may answer a question were not told of it.
     ApproversNotTold "approvers_not_told",
+    /// Heads of the ledger's streams could not be signed, and are signed later.
+    CheckpointNotMade "checkpoint_not_made",
+    /// A checkpoint could not be handed to the command that takes it off the host, and is tried again.
+    CheckpointNotSent "checkpoint_not_sent",
+    /// Audit events were lost on their way to others: freed before they were told, or nobody
+    /// knows any more how far that was.
+    FeedLost "feed_lost",
     /// A span was dropped: the collector is down, or too slow.
     SpanDropped "span_dropped",
     /// Metrics could not be handed to the collector.

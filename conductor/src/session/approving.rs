@@ -174,6 +174,8 @@ impl Session {
             asked_us,
             due_us,
         };
+        // It is kept, and shown to people who may not know what the session's user knows.
+        let approval = self.recorder.redacted_value(&approval).unwrap_or(approval);
         let noted = json!({
             "approval": approval.id.to_string(),
             "user": approval.user,

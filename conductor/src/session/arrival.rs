@@ -186,7 +186,9 @@ impl Session {
     /// The catalogue learns what the agent offers.
     pub(super) fn learn_offer(&self) {
         let Some(binding) = &self.binding else { return };
-        let offer = Offer::read(binding.process().hello.version(), &self.options);
+        // Others are shown it, and it is kept.
+        let clean = self.recorder.redacted_value(&self.options);
+        let offer = Offer::read(binding.process().hello.version(), clean.as_ref().unwrap_or(&self.options));
         let before = self.open.catalogue.offers().get(self.agent()).cloned();
         // What a session was set to is not what the agent uses by itself.
         let model = before.as_ref().and_then(|before| before.model.clone()).or_else(|| offer.model.clone());

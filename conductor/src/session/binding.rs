@@ -213,6 +213,9 @@ impl Session {
         self.requests = Pending::new();
         let binding = Binding { id: Uuid::now_v7(), lease, slot: attachment.slot, name };
         self.note_bound(&binding, None);
+        // What either has been given may be said by the other from now on.
+        binding.process().is_told(self.recorder.known());
+        self.recorder.know_all(&binding.process().known());
         (self.binding, self.output) = (Some(binding), Some(attachment.output));
         if way == Way::New { self.ask_to_open() } else { self.ask_again(way) }
     }
@@ -253,8 +256,8 @@ impl Session {
             let refusal = Refusal::of(frame);
             self.ways.pop_front();
             if refusal.code != code::AUTH_REQUIRED && !self.ways.is_empty() {
-                let (way, why) = (way.name(), &refusal.message);
-                debug!(way, why, "the agent did not take the session back; the next way is tried");
+                let (way, why) = (way.name(), self.recorder.redacted(&refusal.message));
+                debug!(way, %why, "the agent did not take the session back; the next way is tried");
                 return self.try_next_way();
             }
             return self.not_bound(&refusal);

@@ -109,7 +109,8 @@ impl Session {
             b"\"session_info_update\"" => {
                 let params: Option<Value> = serde_json::from_slice(peek.params.of(bytes)).ok();
                 if let Some(title) = params.as_ref().and_then(|params| params["update"].get("title")) {
-                    self.router.titled(self.open.id, title.as_str());
+                    let title = title.as_str().map(|title| self.recorder.redacted(title));
+                    self.router.titled(self.open.id, title.as_deref());
                 }
                 true
             }
@@ -305,7 +306,8 @@ impl Session {
     fn wish_granted(&mut self, frame: &Frame) {
         let result: Value = frame.decode(frame.peek().outcome).unwrap_or_default();
         if frame.peek().kind == Kind::Error {
-            let text = frame::escape(frame.get(frame.peek().outcome), 500);
+            let text = self.recorder.redacted_bytes(frame.get(frame.peek().outcome));
+            let text = frame::escape(&text, 500);
             tracing::warn!(error = text, "the agent refused the model or mode it had offered");
             return;
         }

@@ -2,7 +2,7 @@
 //! which hold until they end. Both turn what the rules ask into allowed, never
 //! what they deny.
 
-use std::time::SystemTime;
+use std::{borrow::Cow, time::SystemTime};
 
 use serde_json::json;
 use uuid::Uuid;
@@ -59,8 +59,16 @@ impl Session {
         }
         let rules = &self.open.rules;
         let (user, teams) = (rules.subject.user.as_str(), rules.subject.teams.as_slice());
+        let kept: Vec<Cow<'_, SubAction>> = asked.into_iter().map(|action| self.kept_form(action)).collect();
+        let asked: Vec<&SubAction> = kept.iter().map(|action| &**action).collect();
         let asker = Asker { session: self.open.id, root: &self.open.cwd, user, teams };
         rules.grants.make_use(&asker, &asked, |grant| self.may_answer(grant, verdict))
+    }
+
+    /// Something as it may be kept for longer: a grant holds no secrets, and what is asked is
+    /// held against it in the same form. Equal secrets have equal tags.
+    fn kept_form<'a>(&self, action: &'a SubAction) -> Cow<'a, SubAction> {
+        self.recorder.redacted_value(action).map_or(Cow::Borrowed(action), Cow::Owned)
     }
 
     /// Whether the author of a grant may answer what is asked. Who may, the rules in force
@@ -103,14 +111,16 @@ impl Session {
     pub(super) fn let_pass(&mut self, ruling: &Ruling) {
         let asked = ruling.verdict.sub_actions.iter().filter(|judged| judged.decision != Effect::Allow);
         let exact = asked.map(|judged| &judged.action).filter(|action| action.is_exact());
-        let new = exact.map(|action| {
-            let used = ruling.uses.iter().find(|used| used.actions.contains(action));
+        let new = exact.take(MOST_PASSES).map(|action| {
+            let kept = self.kept_form(action);
+            let used = ruling.uses.iter().find(|used| used.actions.contains(&*kept));
             Pass { action: action.clone(), grant: used.map(|used| used.grant) }
         });
+        let new: Vec<Pass> = new.collect();
         let passes = &mut self.judge.passes;
         match ruling.is_granted {
-            true => unite(passes, new.take(MOST_PASSES)),
-            false => passes.extend(new.take(MOST_PASSES)),
+            true => unite(passes, new),
+            false => passes.extend(new),
         }
         let over = passes.len().saturating_sub(MOST_PASSES);
         passes.drain(..over);
@@ -141,7 +151,8 @@ impl Session {
     pub(super) fn grant(&mut self, ruling: &Ruling, by: Caller) {
         let asked = ruling.verdict.sub_actions.iter().filter(|judged| judged.decision == Effect::Ask);
         let exact = asked.map(|judged| &judged.action).filter(|action| action.is_exact());
-        let parts: Vec<Part> = exact.take(MOST_PARTS).cloned().map(Part::Exactly).collect();
+        let exact = exact.take(MOST_PARTS).map(|action| self.kept_form(action).into_owned());
+        let parts: Vec<Part> = exact.map(Part::Exactly).collect();
         let given = SystemTime::now();
         let grant = Grant {
             id: Uuid::now_v7(),

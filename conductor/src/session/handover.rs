@@ -23,9 +23,10 @@ const MOST_ENTRIES: usize = 50;
 /// The longest title, path or line.
 const LONGEST: usize = 500;
 
-/// What it begins and ends with.
+/// What it begins and ends with. Agents that take it as a resource may put it behind what the
+/// user says, so it does not tell where that is.
 const HEAD: &str = "[History of this conversation, from the record. It is context, not a request: ";
-const END: &str = "[End of the history. What follows is the user's next message.]\n\n";
+const END: &str = "[End of the history. The user's next message stands outside of it.]\n\n";
 
 /// What the agent has missed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

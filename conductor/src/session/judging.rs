@@ -5,7 +5,7 @@
 //! before its answer or its effect goes on. What the rules leave to people goes
 //! to whoever has the session open.
 
-use std::{path::PathBuf, sync::Arc, time::Instant as Clock};
+use std::{borrow::Cow, path::PathBuf, sync::Arc, time::Instant as Clock};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -393,7 +393,10 @@ impl Session {
         }
         let agent_id = frame.copy(frame.peek().id);
         let kept = Some(Bytes::copy_from_slice(frame.bytes()));
-        let put = Put::of_request(frame, &self.judge.calls.of(&call_id(frame)));
+        let earlier = self.judge.calls.of(&call_id(frame));
+        let earlier: Vec<Value> =
+            earlier.into_iter().map(|call| self.recorder.redacted_value(&call).unwrap_or(call)).collect();
+        let put = Put::of_request(&self.recorded_form(frame), &earlier);
         let mut ask = Ask::new(agent_id, Method::RequestPermission);
         let is_shown = Self::shows(&ruling);
         (ask.frame, ask.options, ask.ruling, ask.is_shown) = (kept, options, Some(ruling), is_shown);
@@ -427,7 +430,16 @@ impl Session {
             let refusal = Refusal::new(code::LIMIT, TOO_MUCH_WAITS);
             return self.say_agent(refusal.frame(frame.get(frame.peek().id)), Class::Stop);
         }
-        let (kind, title, input) = described(frame.peek().method, &params);
+        let method = frame.peek().method;
+        let (kind, mut title, mut input) = described(method, &params);
+        // What is cut is cut from the recorded form: the half of a secret is not known for one.
+        if let Some(clean) = self.recorder.redacted_value(&params) {
+            let (_, clean_title, clean_input) = described(method, &clean);
+            title = clean_title;
+            if method == Method::FsWrite {
+                input = clean_input;
+            }
+        }
         let mut ask = Ask::new(frame.copy(frame.peek().id), frame.peek().method);
         ask.held = Some(Held::Request(frame.clone()));
         self.ask_people(ask, kind, &title, &input, ruling);
@@ -482,9 +494,22 @@ impl Session {
         if let Some(ask) = self.asks.get_mut(number) {
             ask.ruling = Some(ruling);
         }
-        let held = self.asks.get_mut(number).and_then(|ask| ask.held.as_ref());
-        let put = Put::of_held(kind, title, held);
+        let held = self.asks.get_mut(number).and_then(|ask| match &ask.held {
+            Some(Held::Request(frame)) => Some(frame.clone()),
+            _ => None,
+        });
+        let held = held.map(|frame| Held::Request(self.recorded_form(&frame)));
+        let put = Put::of_held(kind, &self.recorder.redacted(title), held.as_ref());
         self.open_approval(number, about, put);
+    }
+
+    /// A frame as others may see it who do not have the session open.
+    fn recorded_form(&self, frame: &Frame) -> Frame {
+        match self.recorder.redacted_bytes(frame.bytes()) {
+            Cow::Borrowed(_) => frame.clone(),
+            // It stays one, whatever is replaced; should it not, nothing is shown of it.
+            Cow::Owned(bytes) => Frame::parse(bytes.into()).unwrap_or_else(|_| Frame::empty()),
+        }
     }
 
     /// The tool call that a request is about, and its input as it is known now.

@@ -245,7 +245,7 @@ impl Session {
     }
 
     pub(super) fn end_forbidden_with(&mut self, refusal: &Refusal) {
-        warn!(why = refusal.message, "the session ends: its agent is in a mode that is denied");
+        warn!(why = %self.recorder.redacted(&refusal.message), "the session ends: its agent is in a mode that is denied");
         if !self.is_open {
             self.is_open = true;
             return self.answer_opening(refusal);

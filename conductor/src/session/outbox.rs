@@ -234,9 +234,20 @@ impl Session {
 
     fn record_editor(&mut self, seat: u32, frame: &Frame, id: Option<u64>) {
         self.note_speaker(seat);
+        if frame.peek().method == Method::Other {
+            self.learn(frame);
+        }
         self.recorder.frame(Origin::Editor, Destination::Agent, id, frame.bytes());
         if seat != LEAD && id.is_some() && frame.peek().method == Method::SessionPrompt {
             self.echo(frame, self.recorder.last_seq());
+        }
+    }
+
+    /// An extension of an editor's may hand over secrets at any time.
+    fn learn(&mut self, frame: &Frame) {
+        self.recorder.know_handed_over(frame.bytes());
+        if let Some(binding) = &self.binding {
+            binding.process().is_told(self.recorder.known());
         }
     }
 

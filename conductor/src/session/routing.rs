@@ -303,7 +303,7 @@ impl Session {
         );
         while let Some(target) = self.routing.left.pop_front() {
             if let Err(refusal) = self.may_use(&target.agent) {
-                debug!(agent = target.agent, why = refusal.message, "not tried");
+                debug!(agent = target.agent, why = %self.recorder.redacted(&refusal.message), "not tried");
                 continue;
             }
             let Ok(berth) = self.berth_at(&target.agent) else { continue };
@@ -312,7 +312,7 @@ impl Session {
             self.routing.target = Some(target);
             self.note_routed(Some(&failed));
             self.notice_fallback(&failed);
-            warn!(why = failed, to = %berth.key.agent, "another agent is tried");
+            warn!(why = %self.recorder.redacted(&failed), to = %berth.key.agent, "another agent is tried");
             self.open.metrics.fallbacks.one();
             self.mark_seen();
             self.unbind();

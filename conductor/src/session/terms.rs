@@ -24,6 +24,7 @@ use crate::{
     policy::{Narrowing, Policy, ServerFact, Subject, Verdict},
     queue,
     routes::Decision,
+    state::kept::Kept,
     store::Bound,
     telemetry::trace::Parent,
 };
@@ -176,6 +177,8 @@ pub struct Open {
     pub servers: Vec<ServerFact>,
     /// What somebody has to allow before it opens: MCP servers that nobody knows.
     pub asks_first: Option<(Verdict, String)>,
+    /// Where it is kept what it was given and its record does not hold.
+    pub kept: Kept,
     /// The process that served it before, if that is still ending.
     pub leaving: Option<Ended>,
 }

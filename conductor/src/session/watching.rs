@@ -161,7 +161,7 @@ impl Session {
     }
 
     fn report_unmediated(&mut self, id: &str) {
-        let shown = shown(id, 100);
+        let shown = shown(&self.recorder.redacted(id), 100);
         warn!(tool_call = shown, "the agent acted without asking");
         self.open.metrics.unmediated.one();
         self.entries.push(Recorded::Note(note::UNMEDIATED, json!({ "toolCallId": id })));
@@ -200,7 +200,7 @@ impl Session {
     fn report_changed(&mut self, id: &str, actions: &[SubAction]) {
         self.open.metrics.changed_calls.one();
         warn!(
-            tool_call = shown(id, 100),
+            tool_call = shown(&self.recorder.redacted(id), 100),
             "a tool call was changed after it was allowed; the turn is cancelled"
         );
         self.entries.push(Recorded::Note(note::CHANGED, json!({ "toolCallId": id, "subActions": actions })));

@@ -1,9 +1,9 @@
 //! Where the collector is, from `[telemetry]` and the variables that every
 //! program with OpenTelemetry knows. Variables win, as everywhere here.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, time::Duration};
+use std::time::Duration;
 
-use crate::config;
+use crate::{config, fetch};
 
 /// How long a collector may take for one message.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -42,7 +42,10 @@ impl Settings {
                 "OTEL_EXPORTER_OTLP_PROTOCOL is `{other}`, and only grpc is spoken; unset it"
             ));
         }
-        let mut headers = config.headers_file.as_deref().map_or(Ok(Vec::new()), from_file)?;
+        let mut headers = match &config.headers_file {
+            Some(file) => fetch::headers("telemetry.headers_file", file)?,
+            None => Vec::new(),
+        };
         if let Some(more) = given("OTEL_EXPORTER_OTLP_HEADERS") {
             headers.extend(from_variable(&more)?);
         }
@@ -69,29 +72,6 @@ impl Settings {
     }
 }
 
-/// `name: value`, one a line.
-fn from_file(file: &Path) -> Result<Vec<(String, String)>, String> {
-    let shown = file.display();
-    let unreadable = |error| format!("telemetry.headers_file {shown} cannot be read: {error}");
-    let mode = fs::metadata(file).map_err(unreadable)?.permissions().mode();
-    if mode & 0o004 != 0 {
-        let mode = mode & 0o7777;
-        return Err(format!(
-            "telemetry.headers_file {shown} can be read by every user of this machine (mode {mode:04o}); \
-             take that right away: chmod o-r {shown}"
-        ));
-    }
-    let text = fs::read_to_string(file).map_err(unreadable)?;
-    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    let header = |(number, line): (usize, &str)| {
-        let (name, value) = line.split_once(':').ok_or_else(|| {
-            format!("telemetry.headers_file {shown}:{}: is no header; write NAME: VALUE", number + 1)
-        })?;
-        Ok((name.trim().to_owned(), value.trim().to_owned()))
-    };
-    lines.map(header).collect()
-}
-
 /// `name=value,name=value`; values may be percent-encoded.
 fn from_variable(text: &str) -> Result<Vec<(String, String)>, String> {
     let wrong = || "OTEL_EXPORTER_OTLP_HEADERS is not of the form NAME=VALUE,NAME=VALUE".to_owned();
@@ -115,6 +95,8 @@ fn decoded(value: &str) -> Option<String> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt as _};
+
     use super::*;
 
     fn config() -> config::Telemetry {
@@ -147,6 +129,7 @@ mod tests {
         let refused = with(&[there, ("OTEL_EXPORTER_OTLP_HEADERS", "canary")]).err().unwrap();
         assert!(!refused.contains("canary"), "{refused}");
 
+        let from_file = |file: &std::path::Path| fetch::headers("telemetry.headers_file", file);
         let temp = tempfile::tempdir().unwrap();
         let file = temp.path().join("headers");
         fs::write(&file, "authorization: Bearer canary\n\nx: y:z\n").unwrap();

@@ -173,6 +173,44 @@ fn what_a_killed_guard_leaves_is_removed_by_the_next() {
     }
 }
 
+/// OpenCode writes that file into its directory wherever there is one, and ends if it cannot.
+#[test]
+fn what_a_program_writes_at_every_start_is_there_already() {
+    for world in worlds() {
+        for directory in ["objects", "refs"] {
+            fs::create_dir(world.root.join(".git").join(directory)).unwrap();
+        }
+        fs::write(world.root.join(".git/HEAD"), "ref: refs/heads/main\n").unwrap();
+        world.give();
+        let before = world.names("");
+        let script = tried(&[
+            "test -e .opencode/.gitignore",
+            "echo > .opencode/x",
+            "rm .opencode/.gitignore",
+            // Git does not see it either.
+            "! command -v git > /dev/null || test -z \"$(git status --porcelain)\"",
+        ]);
+        let expected = ["yes", "no", "no", "yes"];
+        assert_eq!(lines(&world.run(&world.terms(), &script)), expected);
+        assert_eq!(world.names(""), before);
+        // The same where the directory is somebody's, and where a guard was killed.
+        fs::create_dir(world.root.join(".opencode")).unwrap();
+        world.give();
+        let mut killed = world.start(&world.terms(), "sleep 60");
+        killed.held();
+        killed.signal(Signal::SIGKILL);
+        killed.wait();
+        assert_eq!(world.names(".opencode"), [".gitignore"]);
+        assert_eq!(lines(&world.run(&world.terms(), &script)), expected);
+        assert!(world.names(".opencode").is_empty());
+        // One that is there is left alone.
+        fs::write(world.root.join(".opencode/.gitignore"), "node_modules\n").unwrap();
+        world.give();
+        world.run(&world.terms(), "true");
+        assert_eq!(fs::read_to_string(world.root.join(".opencode/.gitignore")).unwrap(), "node_modules\n");
+    }
+}
+
 #[test]
 fn what_people_put_there_meanwhile_is_theirs() {
     for world in worlds() {

@@ -10,6 +10,9 @@ use crate::{Cell, Sandbox, Who, all_well, contain, world};
 
 const LAYERS: [&str; 3] = ["landlock", "seccomp", "bwrap"];
 
+/// What the log says of protected places.
+const TOLD: &str = "what is protected was changed in a turn";
+
 /// How the process of an agent is held.
 fn shown(agent: &Value) -> &Value {
     &agent["processes"][0]["sandbox"]
@@ -66,4 +69,29 @@ fn m06_without_a_port_there_is_no_network() {
     let outcome = Cell::mine(&service).tries(&connect).remove(0);
     assert!(outcome.is_err(), "{outcome:?}");
     all_well(&connect, &Cell::theirs(&service).tries(&connect));
+}
+
+/// A mount goes away with what it is on: somebody outside who replaces a held place, as git does
+/// with its configuration, opens it. What an agent does there then is told like anywhere else.
+#[test]
+fn m07_what_is_changed_in_a_place_that_others_have_replaced_is_told() {
+    if !bubblewrap::is_there() {
+        return;
+    }
+    let service = world(Sandbox::Required).set("agents.fake.sandbox_layers", json!(LAYERS)).start();
+    let root = service.work().join("mine");
+    let config = root.join(".git/config");
+    fs::create_dir_all(root.join(".git/hooks")).unwrap();
+    fs::write(&config, "").unwrap();
+    let mut mine = Cell::mine(&service);
+    let attempt = json!([{ "write": config }]);
+    assert_eq!(mine.tries(&attempt), [Err("EROFS".to_owned())]);
+    let new = root.join(".git/config.lock");
+    fs::write(&new, "[user]\n").unwrap();
+    service.give(&new);
+    fs::rename(&new, &config).unwrap();
+    assert!(!service.log().contains(TOLD), "nobody has changed it in a turn: {}", service.log());
+    all_well(&attempt, &mine.tries(&attempt));
+    service.wait_log(TOLD);
+    assert!(service.log().contains(".git/config"), "{}", service.log());
 }

@@ -30,13 +30,13 @@ fn grouped(kind: &str) -> Option<Builder> {
 }
 
 /// The group of version 2 that a process is in.
-fn group(pid: i32) -> PathBuf {
+pub fn group(pid: i32) -> PathBuf {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
     groups.lines().find_map(|line| line.strip_prefix("0::")).unwrap().into()
 }
 
 /// Where groups of version 2 are.
-fn mounted(group: &Path) -> PathBuf {
+pub fn mounted(group: &Path) -> PathBuf {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
     let point = mounts.lines().find(|line| line.contains(" cgroup2 ")).unwrap();
     let point = point.split(' ').nth(1).unwrap();

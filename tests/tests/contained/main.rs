@@ -10,6 +10,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod bubble;
+mod delegated;
 mod escapes;
 mod groups;
 mod hogs;

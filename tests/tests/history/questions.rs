@@ -56,7 +56,9 @@ async fn sessions_are_found_by_every_filter() {
             // Characters that mean something in a pattern mean themselves.
             (Filter { model: some("sonnet_5"), ..none() }, &["Poem"]),
             (Filter { model: some("opus_5"), ..none() }, &[]),
-            (Filter { text: some("PARSER"), ..none() }, &["Again", "A faster parser"]),
+            // A tool call's title has it in all of them.
+            (Filter { text: some("PARSER"), ..none() }, &["Again", "Poem", "A faster parser"]),
+            (Filter { text: some("\"parser FASTER\""), ..none() }, &["Again", "A faster parser"]),
             (Filter { text: some("roses"), ..none() }, &["Poem"]),
             (Filter { text: some("50%"), ..none() }, &["Poem"]),
             (Filter { text: some("5%off"), ..none() }, &[]),

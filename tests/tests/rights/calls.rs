@@ -3,15 +3,16 @@
 use bytes::Bytes;
 use conductor::proto::{
     Answer, AnswerPermissionRequest, CancelQueuedRequest, CancelRequest, CloseSessionRequest, ConnectRequest,
-    CreateGrantRequest, CreateSessionRequest, CreateTokenRequest, DecideApprovalRequest, ExplainRequest,
-    GetApprovalRequest, GetGrantRequest, GetRecordStatusRequest, GetRevisionRequest, GetSessionRequest,
-    GetUsageRequest, GrantAction, GrantScope, ListAgentsRequest, ListApprovalsRequest,
-    ListFileAccessesRequest, ListGrantsRequest, ListModelsRequest, ListQueueRequest, ListRequest,
-    ListSessionsRequest, ListSharesRequest, ListTokensRequest, LoginRequest, LoginStart, ObserveRequest,
-    Party, PromptRequest, ReadFramesRequest, RestartAgentRequest, RevokeGrantRequest, RevokeTokenRequest,
-    SetConfigOptionRequest, SetModeRequest, ShareRole, ShareSessionRequest, UnshareSessionRequest,
-    WatchAgentsRequest, WatchApprovalsRequest, WhoAmIRequest, connect_request, grant_action, grant_scope,
-    login_request, party, set_config_option_request,
+    CreateGrantRequest, CreateSessionRequest, CreateTokenRequest, DecideApprovalRequest,
+    EraseSessionsRequest, ExplainRequest, GetApprovalRequest, GetGrantRequest, GetRecordStatusRequest,
+    GetRevisionRequest, GetSessionRequest, GetUsageRequest, GrantAction, GrantScope, ListAgentsRequest,
+    ListApprovalsRequest, ListFileAccessesRequest, ListGrantsRequest, ListModelsRequest, ListQueueRequest,
+    ListRequest, ListSessionsRequest, ListSharesRequest, ListTokensRequest, LoginRequest, LoginStart,
+    ObserveRequest, Party, PromptRequest, ReadFramesRequest, RestartAgentRequest, RevokeGrantRequest,
+    RevokeTokenRequest, SearchRequest, SetConfigOptionRequest, SetModeRequest, ShareRole,
+    ShareSessionRequest, TailRequest, UnshareSessionRequest, WatchAgentsRequest, WatchApprovalsRequest,
+    WhoAmIRequest, WithdrawSessionsRequest, connect_request, grant_action, grant_scope, login_request, party,
+    set_config_option_request,
 };
 use conductor_tests::tunnel::hello;
 use prost::Message;
@@ -79,6 +80,9 @@ pub fn call(path: &str, session: &str, cwd: &str) -> Option<Call> {
         "Grants/Revoke" => {
             plain(&RevokeGrantRequest { id: nothing, ..Default::default() }).ends(Code::NotFound, "no grant")
         }
+        "History/EraseSessions" => {
+            plain(&EraseSessionsRequest { session_ids: vec![nothing], ..Default::default() })
+        }
         "History/GetRecordStatus" => plain(&GetRecordStatusRequest {}),
         "History/GetSession" => about(&GetSessionRequest { session_id }),
         "History/ListFileAccesses" => plain(&ListFileAccessesRequest::default()),
@@ -86,6 +90,9 @@ pub fn call(path: &str, session: &str, cwd: &str) -> Option<Call> {
         "History/ReadFrames" => {
             about(&ReadFramesRequest { stream_id: session_id, from_seq: 1, ..Default::default() })
         }
+        "History/Search" => plain(&SearchRequest { text: "hello".into(), ..Default::default() }),
+        "History/Tail" => plain(&TailRequest { from: "now".into(), ..Default::default() }),
+        "History/WithdrawSessions" => plain(&WithdrawSessionsRequest { session_ids: vec![nothing] }),
         "Identity/WhoAmI" => plain(&WhoAmIRequest {}),
         "Limits/GetUsage" => plain(&GetUsageRequest::default()),
         "Policy/Explain" => plain(&ExplainRequest {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    choose, id_of, modern, older, open, option, say, service, shown, teach, two, two_with, values,
+    choose, id_of, modern, older, open, option, prompts, say, service, shown, teach, two, two_with, values,
     wait_update,
 };
 
@@ -206,6 +206,29 @@ fn models_of_the_oldest_agents_can_be_chosen_too() {
             .is_some_and(|text| text.contains("session/set_model") && text.contains(r#""modelId":"y""#))
     });
     assert_eq!(say(&mut editor, &session, "hello"), "end_turn");
+}
+
+/// Gemini CLI, for one, does not list the model that it was started with.
+#[test]
+fn a_model_in_use_can_be_come_back_to_though_its_agent_does_not_list_it() {
+    let started_with = json!({
+        "session": { "models": { "currentModelId": "x", "availableModels": [{ "modelId": "y" }] } },
+        "instead": { "session/set_model": [{ "answer": { "result": {} } }] },
+    });
+    let service = two_with(&started_with, &older()).start();
+    teach(&service, "a");
+    let (mut editor, result) = open(&service, &[]);
+    let session = id_of(&result);
+    assert_eq!(values(shown(&result, "model")), ["a/y", "a/x", "b"]);
+    let was = shown(&result, "model")["currentValue"].as_str().unwrap().to_owned();
+    assert_eq!(was, "a/x");
+    assert_eq!(say(&mut editor, &session, "here"), "end_turn");
+    choose(&mut editor, &session, "b");
+    assert_eq!(say(&mut editor, &session, "there"), "end_turn");
+    let set = choose(&mut editor, &session, &was);
+    assert_eq!(shown(&set, "model")["currentValue"], was);
+    assert_eq!(say(&mut editor, &session, "here again"), "end_turn");
+    assert_eq!(prompts(&service, "a").len(), 2);
 }
 
 #[test]

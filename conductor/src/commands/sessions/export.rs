@@ -25,6 +25,11 @@ fn line(frame: &Frame) -> Value {
         "destination": frame.destination,
         "outgoing_id": frame.outgoing_id,
     });
+    // No frame is empty when it is recorded.
+    if frame.raw.is_empty() {
+        line["erased"] = true.into();
+        return line;
+    }
     match std::str::from_utf8(&frame.raw) {
         Ok(text) => line["raw"] = text.into(),
         Err(_) => line["raw_base64"] = base64(&frame.raw).into(),
@@ -80,6 +85,7 @@ mod tests {
             serde_json::from_str(&line(&frame(text.as_bytes())).to_string()).unwrap_or_default();
         assert_eq!(back["raw"], text);
         assert_eq!(back["outgoing_id"], 3);
+        assert_eq!(line(&frame(b""))["erased"], true);
         let back = line(&frame(b"\xff{"));
         assert_eq!((&back["raw"], &back["raw_base64"]), (&Value::Null, &"/3s=".into()));
     }

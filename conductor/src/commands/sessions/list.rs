@@ -2,7 +2,7 @@
 
 use std::{
     io::stdout,
-    time::{Duration, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use super::{Failure, print, source::Source};
@@ -29,15 +29,11 @@ const MOST_TITLE: usize = 200;
 
 pub(super) async fn run(global: &Global, args: &ListSessionsArgs) -> Result<(), Failure> {
     let source = Source::open(global, &args.history).await?;
-    let since_us = args.since.map(|since| {
-        let since = since.duration_since(UNIX_EPOCH).unwrap_or_default();
-        i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
-    });
     let filter = Filter {
         user: args.user.clone(),
         agent: args.agent.clone(),
         model: args.model.clone(),
-        since_us,
+        since_us: args.since.map(microseconds),
         text: args.text.clone(),
         path: args.path.clone(),
         ..Filter::default()
@@ -49,6 +45,12 @@ pub(super) async fn run(global: &Global, args: &ListSessionsArgs) -> Result<(), 
         return print(&(harmless(text) + "\n"));
     }
     print(&table(&sessions, now_us(), width(&stdout()), Style::of(&stdout())))
+}
+
+/// A time as the ledger has it.
+pub(super) fn microseconds(at: SystemTime) -> i64 {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
 fn table(sessions: &[Session], now_us: i64, width: Option<usize>, style: Style) -> String {

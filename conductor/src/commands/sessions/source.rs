@@ -12,8 +12,9 @@ use crate::{
     ledger::{
         LedgerError, Settings,
         history::{Entry, Filter, Frame, History, Page, Session},
+        search::{self, Cursor, Hit, SearchError},
     },
-    proto::{self, GetSessionRequest, ListSessionsRequest, ReadFramesRequest},
+    proto::{self, GetSessionRequest, ListSessionsRequest, ReadFramesRequest, SearchRequest},
 };
 
 /// Sessions that are asked for at once.
@@ -123,6 +124,39 @@ impl Source {
         }
     }
 
+    /// At most so many hits, the best first; whether there are more; and a hint.
+    pub(super) async fn search(
+        &self,
+        text: &str,
+        mut filter: search::Filter,
+        most: usize,
+    ) -> Result<(Vec<Hit>, bool, String), String> {
+        let mut found = Vec::new();
+        loop {
+            filter.limit = (most - found.len()).min(PAGE);
+            let (hits, next, hint) = match self {
+                Self::Ledger(settings, history) => {
+                    let hits = history.search(text, &filter).await.map_err(|error| match &error {
+                        SearchError::Refused(..) => error.to_string(),
+                        SearchError::Ledger(error) => unreadable(settings, error),
+                    })?;
+                    (hits.items, hits.next, hits.hint.unwrap_or_default().to_owned())
+                }
+                Self::Service(client) => {
+                    let answer = client.history().search(request(text, &filter)).await;
+                    let answer = answer.map_err(|status| explain(client, &status))?.into_inner();
+                    let next = Cursor::parse(&answer.next_page_token);
+                    (answer.hits.into_iter().map(Into::into).collect(), next, answer.hint)
+                }
+            };
+            found.extend(hits);
+            if next.is_none() || found.len() >= most {
+                return Ok((found, next.is_some(), hint));
+            }
+            filter.after = next;
+        }
+    }
+
     /// Everything that is known of a session, with the changes it made.
     pub(super) async fn dossier(&self, id: Uuid) -> Result<Dossier, String> {
         let mut dossier = match self {
@@ -183,6 +217,22 @@ impl Source {
             }
         }
         Ok(())
+    }
+}
+
+fn request(text: &str, filter: &search::Filter) -> SearchRequest {
+    let some = |value: &Option<String>| value.clone().unwrap_or_default();
+    SearchRequest {
+        text: text.to_owned(),
+        user: some(&filter.user),
+        agent: some(&filter.agent),
+        repository: some(&filter.repository),
+        session_id: filter.session.map(|id| id.to_string()).unwrap_or_default(),
+        since_us: filter.since_us.unwrap_or_default(),
+        until_us: filter.until_us.unwrap_or_default(),
+        kinds: filter.kinds.iter().map(|kind| kind.name().to_owned()).collect(),
+        page_size: u32::try_from(filter.limit).unwrap_or(u32::MAX),
+        page_token: filter.after.map(|after| after.token()).unwrap_or_default(),
     }
 }
 

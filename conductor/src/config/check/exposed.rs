@@ -21,6 +21,9 @@ impl Checker<'_> {
         if !config.approvals.notify.webhook.is_empty() {
             paths.push(vec!["approvals", "notify", "webhook"]);
         }
+        if config.feed.is_address() {
+            paths.push(vec!["feed", "to"]);
+        }
         for (name, agent) in &config.agents {
             let secret = agent.env.keys().filter(|name| is_secret(name));
             paths.extend(secret.map(|variable| vec!["agents", name, "env", variable]));

@@ -155,6 +155,9 @@ fn zero_is_refused_where_it_makes_no_sense() {
         refuses(format!("[agents.demo]\n{key} = \"0s\"\n"), "2:", "must not be zero", "30s");
     }
     refuses("[service]\nstall_timeout = \"0ms\"\n", "2:17", "must not be zero", "");
+    refuses("[ledger]\ncheckpoint_every = \"0s\"\n", "2:20", "must not be zero", "30s");
+    refuses("[ledger]\ncheckpoint_command = [\"\"]\n", "2:22", "names no program", "PROGRAM");
+    refuses("[ledger]\ncheckpoint_key_file = \"key\"\n", "2:23", "relative path", "");
     refuses("[agents.demo]\nrestart.intensity = 0\n", "2:21", "must not be 0", "");
     refuses("[agents.demo.restart]\nwithin = \"0s\"\n", "2:10", "must not be zero", "");
     refuses("[agents.demo.restart]\nbackoff = \"0s\"\n", "2:11", "must not be zero", "");

@@ -23,6 +23,7 @@ use crate::{
     identity::Caller,
     proto::{Event, PromptQueued, TurnEnded, event::Kind},
     queue::NotSent,
+    redact,
     router::Access,
     session::{QueuedPrompt, Seat, SeatRole, Seated, SessionHandle, Told},
     store,
@@ -78,8 +79,9 @@ impl Drive {
     async fn revive(&self) -> Result<(), Status> {
         let row = self.hub.router.row(self.id).ok_or_else(|| nothing(self.id))?;
         let first = self.first_request().await?;
+        let servers = self.servers(&first["mcpServers"])?;
         let mut params = json!({ "sessionId": self.id.to_string(), "cwd": row.cwd.to_string_lossy(),
-            "mcpServers": first["mcpServers"].as_array().cloned().unwrap_or_default() });
+            "mcpServers": servers });
         if first["additionalDirectories"].is_array() {
             params["additionalDirectories"] = first["additionalDirectories"].clone();
         }
@@ -94,6 +96,20 @@ impl Drive {
             ..Greeting::default()
         };
         inner::open(&self.hub, &self.caller, greeting, &request).await.map(|_| ())
+    }
+
+    /// The MCP servers that the session is opened with again. The record has them without their
+    /// secrets, which are kept elsewhere.
+    fn servers(&self, recorded: &Value) -> Result<Value, Status> {
+        if let Some(kept) = self.hub.kept.servers(self.id) {
+            return Ok(kept);
+        }
+        if redact::has_marks(recorded.to_string().as_bytes()) {
+            let text = "this session was given secrets for its MCP servers, and they are not kept any longer; open \
+                        it in an editor, or with session/resume, and hand them over again";
+            return Err(Status::failed_precondition(text));
+        }
+        Ok(recorded.as_array().cloned().unwrap_or_default().into())
     }
 
     /// The parameters of the request that made the session.

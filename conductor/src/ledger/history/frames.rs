@@ -115,7 +115,7 @@ impl Reading {
 }
 
 fn frames(record: &Record) -> impl Iterator<Item = Frame> {
-    (0_u32..).zip(record.lines()).map(|(at, line)| Frame {
+    (0_u32..).zip(record.lines()).map(move |(at, line)| Frame {
         seq: record.first_seq + u64::from(at),
         at_us: record.at_us,
         origin: record.origin.name().to_owned(),
@@ -125,6 +125,6 @@ fn frames(record: &Record) -> impl Iterator<Item = Frame> {
             .iter()
             .find(|(index, _)| *index == at)
             .and_then(|(_, id)| i64::try_from(*id).ok()),
-        raw: line.to_vec(),
+        raw: if record.is_erased(line) { Vec::new() } else { line.to_vec() },
     })
 }

@@ -217,7 +217,7 @@ pub struct Frame {
     pub destination: String,
     /// The id it was passed on with.
     pub outgoing_id: Option<i64>,
-    /// The bytes.
+    /// The bytes; none if they were erased.
     pub raw: Vec<u8>,
 }
 
@@ -231,7 +231,7 @@ impl Record for Frame {
             origin: row.take()?,
             destination: row.take()?,
             outgoing_id: row.take()?,
-            raw: row.take()?,
+            raw: row.take::<Option<_>>()?.unwrap_or_default(),
         })
     }
 }

@@ -196,7 +196,7 @@ async fn sqlite(state: &Path, journal: &Journal, filled: Filled) -> Result<Measu
             for at in 0..row::COLUMNS.len() {
                 query = match row::COLUMNS[at] {
                     "seq" | "at_us" | "outgoing_id" => query.bind(row.try_get::<Option<i64>, _>(at)?),
-                    "raw" | "hash" => query.bind(row.try_get::<&[u8], _>(at)?),
+                    "raw" | "hash" | "chain" => query.bind(row.try_get::<&[u8], _>(at)?),
                     _ => query.bind(row.try_get::<Option<&str>, _>(at)?),
                 };
             }

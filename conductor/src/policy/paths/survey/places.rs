@@ -64,9 +64,14 @@ fn is_state(name: &str) -> bool {
         || name.starts_with(".aider.") && (name.contains("history") || name.contains("cache"))
 }
 
+/// OpenCode writes it at every start, and so does a bubble for it.
+const WRITTEN: &str = ".opencode/.gitignore";
+
 /// Whether a place, seen from its root, is one whose change is told.
 fn is_watched(place: &Path) -> bool {
-    by_name(place, 0).is_some() && !place.file_name().is_some_and(|name| is_state(&fold(name)))
+    by_name(place, 0).is_some()
+        && !place.file_name().is_some_and(|name| is_state(&fold(name)))
+        && place != Path::new(WRITTEN)
 }
 
 /// Git puts samples beside its hooks, and runs none of them.

@@ -57,6 +57,7 @@ fn nothing_is_told_of_ordinary_work() {
         ".git/hooks/pre-commit.sample",
         ".git/logs/HEAD",
         ".git/objects/ab/cdef",
+        ".opencode/.gitignore",
         ".git/refs/heads/topic",
         ".idea/workspace.xml",
         ".claude/worktrees/one/src/main.rs",

@@ -1,0 +1,306 @@
+//! Tokens that are known by their looks: keys of providers, JWTs, private keys, credentials in
+//! headers and addresses.
+//!
+//! Every frame passes here, and hardly any holds one. So a frame is first looked through for
+//! what all of them have: a long stretch without a gap, a telling word, or an `@`. That takes
+//! a tenth of a nanosecond for a byte. What is found so is looked at where it stands, and only
+//! what still looks like a token is worth taking the frame apart.
+
+use std::sync::LazyLock;
+
+use memchr::memmem;
+use regex::bytes::Regex;
+
+use super::{
+    finder::Finder,
+    words::{is_blank, is_dense},
+};
+
+/// How a hit is looked at.
+#[derive(Debug, Clone, Copy)]
+enum Look {
+    /// So many characters of a token behind, after what separates them.
+    Behind(usize),
+    /// An escaped letter, digit or joint, which no usual encoder makes: what is searched for
+    /// may be hidden so.
+    Escape,
+    /// Any.
+    Any,
+}
+
+/// Words that tell of a token, or of a part of the frame that holds secrets. None is shorter
+/// than four bytes, which is what makes the search fast.
+const HINTS: &[(&str, Look)] = &[
+    ("earer ", Look::Behind(12)),
+    ("EARER ", Look::Behind(12)),
+    ("horization", Look::Behind(8)),
+    ("HORIZATION", Look::Behind(8)),
+    ("cess_key", Look::Behind(30)),
+    ("CESS_KEY", Look::Behind(30)),
+    ("cessKey", Look::Behind(30)),
+    ("PRIVATE KEY", Look::Any),
+    ("mcpServers", Look::Any),
+    ("mcp_servers", Look::Any),
+    ("\"authenticate\"", Look::Any),
+    ("\"auth/", Look::Any),
+    ("\"_auth", Look::Any),
+    ("\"providers/set\"", Look::Any),
+    ("\\u00", Look::Escape),
+];
+
+/// The shortest stretch of letters, digits, `-` and `_` that a token has.
+const STRETCH: usize = 18;
+
+/// Whether what was found is a token after all.
+type Check = fn(&[u8]) -> bool;
+
+/// Tokens in text without escapes. The group is the secret.
+const PATTERNS: &[(&[&str], &str, Check)] = &[
+    (&["sk-"], r"sk-[A-Za-z0-9_-]{20,}", |token| is_dense(token, 12)),
+    (&["ghp_", "gho_", "ghu_", "ghs_", "ghr_"], r"gh[pousr]_[A-Za-z0-9]{36,}", |_| true),
+    (&["github_pat_"], r"github_pat_[A-Za-z0-9_]{22,}", |_| true),
+    (&["glpat-", "gldt-", "glrt-"], r"gl(?:pat|dt|rt)-[A-Za-z0-9_-]{20,}", |token| is_dense(token, 8)),
+    (&["xox"], r"xox[abeoprs]-[A-Za-z0-9-]{14,}", |token| token.iter().any(u8::is_ascii_digit)),
+    (&["xapp-"], r"xapp-[0-9]-[A-Za-z0-9-]{14,}", |_| true),
+    (&["AKIA", "ASIA"], r"A(?:KIA|SIA)[A-Z0-9]{16}", |_| true),
+    (&["AIza"], r"AIza[A-Za-z0-9_-]{35}", |_| true),
+    (&["ya29."], r"ya29\.[A-Za-z0-9_-]{20,}", |_| true),
+    (
+        &["eyJ"],
+        r"eyJ[A-Za-z0-9_-]{15,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]+){0,2}",
+        |_| true,
+    ),
+    (&["sk_live_", "sk_test_", "rk_live_", "rk_test_"], r"[sr]k_(?:live|test)_[A-Za-z0-9]{16,}", |_| true),
+    (&["whsec_"], r"whsec_[A-Za-z0-9+/]{24,}=*", |_| true),
+    (&["npm_"], r"npm_[A-Za-z0-9]{36}", |_| true),
+    (&["pypi-Ag"], r"pypi-Ag[A-Za-z0-9_-]{40,}", |_| true),
+    (&["hf_"], r"hf_[A-Za-z0-9]{30,}", |_| true),
+    (&["gsk_"], r"gsk_[A-Za-z0-9]{40,}", |_| true),
+    (&["xai-", "pplx-"], r"(?:xai|pplx)-[A-Za-z0-9]{40,}", |_| true),
+    (&["nvapi-"], r"nvapi-[A-Za-z0-9_-]{40,}", |_| true),
+    (&["dop_v1_"], r"dop_v1_[a-f0-9]{64}", |_| true),
+    (&["lin_api_"], r"lin_api_[A-Za-z0-9]{30,}", |_| true),
+    (&["SG."], r"SG\.[A-Za-z0-9_-]{18,}\.[A-Za-z0-9_-]{30,}", |_| true),
+    (&["hvs."], r"hvs\.[A-Za-z0-9_-]{20,}", |_| true),
+    (&["shpat_"], r"shpat_[a-fA-F0-9]{32}", |_| true),
+    (&["dckr_pat_"], r"dckr_pat_[A-Za-z0-9_-]{20,}", |_| true),
+    (&["ATATT3"], r"ATATT3[A-Za-z0-9_=-]{60,}", |_| true),
+    (&["AGE-SECRET-KEY-"], r"AGE-SECRET-KEY-1[A-Z0-9]{50,}", |_| true),
+    // Our own.
+    (&["cdt_"], r"cdt_[a-f0-9]{64}", |_| true),
+];
+
+/// The same for what does not begin a word. The first group is the secret.
+const OTHERS: &[(&[&str], &str, Check)] = &[
+    // Line ends may be written as text, once or more often.
+    (
+        &["PRIVATE KEY"],
+        r"(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----[\\nrt\s]*(?:[A-Za-z0-9+/=]{16}|Proc-Type|Version|Comment)(?:[^-]|-[^-])*(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)?)",
+        |_| true,
+    ),
+    (&["earer", "EARER"], r"(?i)\bbearer\s+([A-Za-z0-9._~+/=-]{16,})", |token| is_dense(token, 6)),
+    (
+        &["horization", "HORIZATION"],
+        r#"(?i)authorization[\\"'\s]{0,6}[:=,][\\"'\s]{0,6}(?:basic|bearer|token|digest)\s+([A-Za-z0-9._~+/=-]{8,})"#,
+        |token| token.iter().any(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase()),
+    ),
+    (
+        &["cess_key", "CESS_KEY", "cessKey"],
+        r#"(?i)aws_?secret_?access_?key[\\"'\s]{0,6}[:=,]?[\\"'\s]{0,6}([A-Za-z0-9/+]{40})(?:[^A-Za-z0-9/+]|$)"#,
+        |_| true,
+    ),
+    (&["://"], r#"[A-Za-z][A-Za-z0-9+.-]*://[^\s/@:"'<>?#\\`]{0,200}:([^\s/@"'<>?#\\`]{1,400})@"#, |word| {
+        !is_blank(&String::from_utf8_lossy(word))
+    }),
+];
+
+static TOKENS: LazyLock<Tokens> = LazyLock::new(Tokens::new);
+
+/// What a token may begin with, by its first byte.
+static FIRST: [bool; 256] = {
+    let mut first = [false; 256];
+    let mut which = 0;
+    while which < PATTERNS.len() {
+        let mut prefix = 0;
+        while prefix < PATTERNS[which].0.len() {
+            first[PATTERNS[which].0[prefix].as_bytes()[0] as usize] = true;
+            prefix += 1;
+        }
+        which += 1;
+    }
+    first
+};
+
+/// What stretches consist of.
+static IN_STRETCH: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = (byte as u8).is_ascii_alphanumeric() || byte as u8 == b'_' || byte as u8 == b'-';
+        byte += 1;
+    }
+    table
+};
+
+struct Pattern {
+    /// What it begins with, or has in it; a text without that needs no further look.
+    prefixes: Vec<memmem::Finder<'static>>,
+    regex: Regex,
+    check: Check,
+}
+
+struct Tokens {
+    hints: Finder,
+    patterns: Vec<Pattern>,
+}
+
+impl Tokens {
+    fn new() -> Self {
+        let words = PATTERNS
+            .iter()
+            .map(|(prefixes, text, check)| (*prefixes, format!(r"(?-u)(?:^|[^A-Za-z0-9_])({text})"), *check));
+        let others = OTHERS.iter().map(|(parts, text, check)| (*parts, format!("(?-u){text}"), *check));
+        let compiled = words.chain(others).filter_map(|(prefixes, text, check)| {
+            let prefixes = prefixes.iter().map(|prefix| memmem::Finder::new(*prefix)).collect();
+            Some(Pattern { prefixes, regex: Regex::new(&text).ok()?, check })
+        });
+        Self {
+            hints: Finder::new(HINTS.iter().map(|(hint, _)| hint.as_bytes())),
+            patterns: compiled.collect(),
+        }
+    }
+}
+
+/// Whether a frame has to be taken apart, because there may be a token in it, or a part that
+/// holds secrets by its meaning.
+#[inline]
+pub(super) fn suspects(bytes: &[u8]) -> bool {
+    has_stretch(bytes)
+        || has_password(bytes)
+        || TOKENS.hints.any(bytes, |which, start, end| {
+            HINTS.get(which).is_none_or(|(_, look)| is_likely(*look, bytes, start, end))
+        })
+}
+
+/// Whether there is a stretch that a token may be in. The last byte of what would be one is
+/// looked at first: where that cannot be, none can begin before it.
+fn has_stretch(bytes: &[u8]) -> bool {
+    let mut start = 0;
+    while let Some(window) = bytes.get(start..start + STRETCH) {
+        if let Some(gap) = window.iter().rposition(|byte| !IN_STRETCH[usize::from(*byte)]) {
+            start += gap + 1;
+            continue;
+        }
+        let rest = &bytes[start + STRETCH..];
+        let more = rest.iter().position(|byte| !IN_STRETCH[usize::from(*byte)]).unwrap_or(rest.len());
+        let end = start + STRETCH + more;
+        if is_stretch_of_token(bytes, start, end) {
+            return true;
+        }
+        start = end + 1;
+    }
+    false
+}
+
+fn is_stretch_of_token(bytes: &[u8], start: usize, end: usize) -> bool {
+    let stretch = &bytes[start..end];
+    let before = &bytes[..start];
+    if !stretch.iter().any(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase()) {
+        return false;
+    }
+    if before.ends_with(b".")
+        && ["ya29.", "hvs.", "SG."].iter().any(|prefix| before.ends_with(prefix.as_bytes()))
+    {
+        return true;
+    }
+    // What is escaped in front of a word stands in the same stretch.
+    let is_escaped = before.ends_with(b"\\");
+    let begins = |at: usize| at == 0 || stretch[at - 1] == b'-' || (is_escaped && (at == 1 || at == 5));
+    (0..stretch.len()).any(|at| {
+        FIRST[usize::from(stretch[at])]
+            && begins(at)
+            && PATTERNS.iter().any(|(prefixes, ..)| {
+                prefixes.iter().any(|prefix| stretch[at..].starts_with(prefix.as_bytes()))
+            })
+    })
+}
+
+/// Whether there is an address with a password in it.
+fn has_password(bytes: &[u8]) -> bool {
+    memchr::memchr_iter(b'@', bytes).any(|at| {
+        let before = &bytes[at.saturating_sub(LONGEST_USER)..at];
+        let ends = |byte: &u8| matches!(byte, b'/' | b'"' | b' ' | b'?' | b'#' | b'<' | b'>');
+        let Some(end) = before.iter().rposition(ends) else { return false };
+        let scheme = &before[..=end];
+        (scheme.ends_with(b"://") || scheme.ends_with(b":\\/\\/")) && before[end..].contains(&b':')
+    })
+}
+
+/// Bytes of a user and a password in an address.
+const LONGEST_USER: usize = 640;
+
+fn is_likely(look: Look, bytes: &[u8], start: usize, end: usize) -> bool {
+    let behind = &bytes[end..];
+    match look {
+        Look::Any => true,
+        Look::Behind(least) => {
+            // Between a name and its value there are quotes, colons, a scheme.
+            let near = &behind[..behind.len().min(48 + least)];
+            near.split(|byte| !is_token(*byte)).any(|part| part.len() >= least)
+        }
+        Look::Escape => {
+            let code = bytes.get(start + 4..start + 6).and_then(|code| std::str::from_utf8(code).ok());
+            let code = code.and_then(|code| u8::from_str_radix(code, 16).ok());
+            let is_joint = |code: u8| matches!(code, b'-' | b'_' | b'.' | b':' | b'@' | b'~');
+            code.is_some_and(|code| code.is_ascii_alphanumeric() || is_joint(code))
+        }
+    }
+}
+
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'+' | b'/' | b'=' | b'~')
+}
+
+/// Tells of every token in a text without escapes, and where it is.
+pub(super) fn find(text: &[u8], mut found: impl FnMut(usize, usize)) {
+    for Pattern { prefixes, regex, check } in &TOKENS.patterns {
+        if !prefixes.iter().any(|prefix| prefix.find(text).is_some()) {
+            continue;
+        }
+        // A match begins in front of its word, so the next search does where the token ends.
+        let mut from = 0;
+        while let Some(token) = regex.captures_at(text, from).and_then(|captures| captures.get(1)) {
+            if check(token.as_bytes()) {
+                found(token.start(), token.end());
+            }
+            from = token.end().max(from + 1);
+            if from > text.len() {
+                break;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_pattern_compiles_and_the_hints_are_searched_for_at_once() {
+        assert_eq!(TOKENS.patterns.len(), PATTERNS.len() + OTHERS.len());
+        assert!(HINTS.iter().all(|(hint, _)| hint.len() >= 4));
+        assert!(PATTERNS.iter().all(|(prefixes, ..)| !prefixes.is_empty()));
+    }
+
+    #[test]
+    fn ordinary_frames_are_not_taken_apart() {
+        for frame in [
+            r#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"01a1e59e-36a4-77fa-9541-e2cf6575c745","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"the task-list and disk-usage of https://example.com/a?b=c#d at risk-averse desk-tops"}}}}"#,
+            r#"{"id":4,"result":{"content":"\u001b[31m\u003ca href=\u0022x\u0022\u003e caf\u00e9 \u2026"}}"#,
+            r#"{"text":"git@github.com:a/b.git file:///home/me/x@y:z sk-estimator-doc-link"}"#,
+        ] {
+            assert!(!suspects(frame.as_bytes()), "{frame}");
+        }
+    }
+}

@@ -279,6 +279,10 @@ roots = ["{base}"]
 [service]
 max_sessions_per_connection = 256
 
+# Agents ask as fast as they are answered, which a person would not stand for.
+[approvals]
+per_minute = 1000000
+
 [agents.stub]
 command = "{stub}"
 args = ["--ready", "{base}/ready-stub"]

@@ -86,37 +86,33 @@ fn say(message: &str) {
 }
 
 async fn act(global: &Global, args: &LedgerArgs) -> Result<ExitCode, String> {
-    // The service tells it, wherever the ledger is.
-    if let LedgerAction::Tail(args) = &args.action {
-        return tail::run(global, args).await.map(|()| ExitCode::SUCCESS);
-    }
-    let settings = settings(global, args.place.database_url.as_ref(), args.place.config.as_deref());
-    if let LedgerAction::Verify(args) = &args.action {
-        // A file is checked without a ledger, wherever one is.
-        let settings = settings.or_else(|why| match args.file {
-            Some(_) => Ok(Settings::embedded(Path::new(""))),
-            None => Err(why),
-        });
-        return verify::run(&settings?, args).await;
-    }
-    let settings = settings?;
+    let settings = || settings(global, args.place.database_url.as_ref(), args.place.config.as_deref());
     match &args.action {
         LedgerAction::Sql { statement, json, csv, timeout } => {
+            let settings = settings()?;
             let statement = read(statement)?;
             ask(&settings, &statement, *timeout, *json, *csv).await
         }
-        LedgerAction::Status { json } => status::show(&settings, *json).await,
-        LedgerAction::Tail(_) => Ok(()),
-        LedgerAction::Rebuild => rebuild(&settings).await,
-        LedgerAction::Import { file } => import(&settings, file).await,
-        LedgerAction::Key(args) => key::run(&settings, args).await,
+        LedgerAction::Status { json } => status::show(&settings()?, *json).await,
+        // The service tells it, wherever the ledger is.
+        LedgerAction::Tail(tail) => tail::run(global, tail).await,
+        LedgerAction::Rebuild => rebuild(&settings()?).await,
+        LedgerAction::Import { file } => import(&settings()?, file).await,
+        LedgerAction::Key(key) => key::run(&settings()?, key).await,
         LedgerAction::Retain(retain) => {
-            Box::pin(removal::Task::new(global, args, settings)?.retain(retain)).await
+            Box::pin(removal::Task::new(global, args, settings()?)?.retain(retain)).await
         }
         LedgerAction::Erase(erase) => {
-            Box::pin(removal::Task::new(global, args, settings)?.erase(erase)).await
+            Box::pin(removal::Task::new(global, args, settings()?)?.erase(erase)).await
         }
-        LedgerAction::Verify(_) => Ok(()),
+        LedgerAction::Verify(verify) => {
+            // A file is checked without a ledger, wherever one is.
+            let settings = settings().or_else(|why| match verify.file {
+                Some(_) => Ok(Settings::embedded(Path::new(""))),
+                None => Err(why),
+            });
+            return verify::run(&settings?, verify).await;
+        }
     }?;
     Ok(ExitCode::SUCCESS)
 }

@@ -27,7 +27,7 @@ pub(super) trait Disk: Send + Sync {
     fn sync_all(&self, file: &File) -> io::Result<()>;
     /// Cuts the file.
     fn set_len(&self, file: &File, len: u64) -> io::Result<()>;
-    /// Sets blocks aside behind the end of the file, which stays where it is.
+    /// Sets blocks aside and makes the file that long; what is not written reads as zeros.
     fn reserve(&self, file: &File, len: u64) -> io::Result<()>;
     /// Replaces one file by another.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
@@ -65,7 +65,7 @@ impl Disk for Kernel {
 
     fn reserve(&self, file: &File, len: u64) -> io::Result<()> {
         let len = i64::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-        fallocate(file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, len).map_err(io::Error::from)
+        fallocate(file, FallocateFlags::empty(), 0, len).map_err(io::Error::from)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

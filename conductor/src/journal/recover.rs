@@ -6,7 +6,7 @@ use std::{
     collections::BTreeMap,
     fs::{self, DirBuilder, File},
     io::{self, Read as _},
-    os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
+    os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -27,8 +27,8 @@ use crate::record::{Stream, StreamKind};
 
 /// Bytes read at once.
 const CHUNK: usize = 1024 * 1024;
-/// More room than this behind a segment's end is given back.
-const SLACK: u64 = 64 * 1024;
+/// Bytes read at once to find where a file's zeros begin.
+const PIECE: usize = 64 * 1024;
 /// Where copies of damaged parts go.
 pub(super) const QUARANTINE: &str = "quarantine";
 
@@ -54,9 +54,10 @@ struct Candidate {
     path: PathBuf,
     name: String,
     named: u64,
+    /// Where what was written ends: no record and no head ends with a zero.
     len: u64,
-    /// Bytes of the disk that it takes.
-    set_aside: u64,
+    /// How long the file is; what is beyond that was set aside.
+    file_len: u64,
     head: Result<SegmentHead, BadHead>,
 }
 
@@ -162,15 +163,42 @@ fn candidates(dir: &Path) -> Result<Vec<Candidate>, JournalError> {
         let Ok(named) = number.parse() else { continue };
         let mut bytes = Vec::new();
         let read = File::open(&path).and_then(|file| {
-            let metadata = file.metadata()?;
+            let file_len = file.metadata()?.len();
+            let written = written(&file, file_len)?;
             file.take(SEGMENT_HEADER).read_to_end(&mut bytes)?;
-            Ok((metadata.len(), metadata.blocks() * 512))
+            Ok((written, file_len))
         });
-        let (len, set_aside) = read.map_err(|error| JournalError::io("read", &path, error))?;
-        found.push(Candidate { path, name, named, len, set_aside, head: SegmentHead::parse(&bytes) });
+        let (written, file_len) = read.map_err(|error| JournalError::io("read", &path, error))?;
+        let head = SegmentHead::parse(&bytes);
+        // A head may well end with zeros.
+        let len = if head.is_ok() { written.max(SEGMENT_HEADER) } else { written };
+        found.push(Candidate { path, name, named, len, file_len, head });
     }
     found.sort_by_key(|candidate| candidate.named);
     Ok(found)
+}
+
+/// Where what was written to a file ends. Behind that there are only zeros: the room that was set
+/// aside for more, and that a killed conductor did not give back.
+fn written(file: &File, file_len: u64) -> io::Result<u64> {
+    if file_len <= SEGMENT_HEADER {
+        return Ok(file_len);
+    }
+    let (zeros, mut chunk) = (vec![0; PIECE], vec![0; PIECE]);
+    let mut end = file_len;
+    while end > 0 {
+        let from = end.saturating_sub(PIECE as u64);
+        let piece = &mut chunk[..usize::try_from(end - from).unwrap_or(PIECE)];
+        retried(|| file.read_exact_at(piece, from))?;
+        // Comparing is fast, and mostly there is nothing to look for.
+        if *piece != zeros[..piece.len()]
+            && let Some(last) = piece.iter().rposition(|byte| *byte != 0)
+        {
+            return Ok(from + last as u64 + 1);
+        }
+        end = from;
+    }
+    Ok(0)
 }
 
 /// Our segments by number: the head says it, or the name if the head cannot.
@@ -310,8 +338,8 @@ fn scan(
     } else if told > candidate.len {
         recovered.findings.push(Finding::Short { file: file(), from: candidate.len, to: told });
     }
-    if !torn && candidate.set_aside > candidate.len + SLACK {
-        // Room that a killed conductor did not give back; the bytes stay.
+    if !torn && candidate.file_len > candidate.len {
+        // Room that a killed conductor did not give back.
         cut(log, &candidate.path, candidate.len);
     }
     recovered.bytes += segment.end;

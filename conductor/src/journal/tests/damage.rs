@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use super::*;
+use super::{format::SegmentHead, *};
+
+const HEAD: usize = format::SEGMENT_HEADER as usize;
 
 /// A closed journal with so many records, and what is in it.
 async fn written(dir: &Path, settings: Settings, records: u64) -> Vec<Record> {
@@ -97,19 +99,43 @@ async fn every_cut_is_found() {
     let path = segments(&dir).pop().unwrap();
     let bytes = fs::read(&path).unwrap();
     let ends: Vec<_> = before.iter().map(|record| record.end.offset as usize).collect();
-    for at in 1..bytes.len() {
-        fs::write(&path, &bytes[..at]).unwrap();
+    // What a killed conductor had set aside for more stands behind it as zeros.
+    for (at, room) in (1..bytes.len()).flat_map(|at| [(at, 0), (at, 100_000)]) {
+        let mut cut = bytes[..at].to_vec();
+        cut.resize(at + room, 0);
+        fs::write(&path, &cut).unwrap();
         let (journal, recovered) = Journal::open(&dir, small()).unwrap();
         let whole = ends.iter().filter(|end| **end <= at).count();
         assert_eq!(all(&journal), before[..whole], "cut at {at}");
-        let clean = ends.contains(&at) || at == format::SEGMENT_HEADER as usize;
+        // A head may end with zeros, and is whole again with those behind it.
+        let is_head = at <= HEAD && SegmentHead::parse(&cut).is_ok();
+        let clean = ends.contains(&at) || is_head;
         assert_eq!(recovered.findings.is_empty(), clean, "cut at {at}: {:?}", recovered.findings);
         journal.close();
         // The next start finds nothing any more.
         let (journal, recovered) = Journal::open(&dir, small()).unwrap();
         assert_eq!(recovered.findings, [], "cut at {at}");
         assert_eq!(all(&journal).len(), whole);
+        journal.close();
+        let kept = fs::metadata(&path).map_or(0, |file| file.len());
+        assert!(kept <= at.max(HEAD) as u64, "the room is not given back: {kept} bytes for {at}");
     }
+}
+
+#[tokio::test]
+async fn a_file_that_was_only_set_aside_counts_for_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("journal");
+    let before = written(&dir, small(), 4).await;
+    fs::write(dir.join("000000000077.seg"), vec![0; 300_000]).unwrap();
+    let (journal, recovered) = Journal::open(&dir, small()).unwrap();
+    assert_eq!(recovered.findings, []);
+    assert_eq!(all(&journal), before);
+    let ticket = journal.append(batch(stream(9), 1, &["{}"]), Class::Effect).unwrap();
+    journal.released(ticket).await.unwrap();
+    assert_eq!(all(&journal).len(), before.len() + 1);
+    journal.close();
+    assert!(!dir.join("000000000077.seg").exists());
 }
 
 #[tokio::test]

@@ -267,6 +267,8 @@ impl Session {
         }
         match self.recorder.commit(class) {
             Ok(ticket) => {
+                // While the disk is at work.
+                self.survey.look();
                 for held in std::mem::take(&mut self.held) {
                     self.release(held, ticket);
                 }

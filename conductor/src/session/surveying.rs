@@ -2,10 +2,11 @@
 //! changed there, and nobody has decided about, is told.
 //!
 //! The prompt goes to the agent once the first look is over, and the agent's answer to it is heard
-//! once the second is, so what is told belongs to the turn. Both are made on another thread, for a
-//! disk may hang; the first while the prompt's record is on its way to the disk. What people or
-//! other sessions change meanwhile cannot be told apart, and what an agent does between turns is
-//! not seen.
+//! once the second is, so what is told belongs to the turn. The first is made while the prompt's
+//! record is on its way to the disk. A look is made on another thread, for a disk may hang; but
+//! where the last one was over in a moment, on a disk of this host, the next is a glance by the
+//! session itself: to wake a thread and be woken by it takes longer. What people or other sessions
+//! change meanwhile cannot be told apart, and what an agent does between turns is not seen.
 
 use std::{
     path::{Path, PathBuf},
@@ -50,6 +51,9 @@ enum Stage {
     /// No turn runs, or none that is looked at.
     #[default]
     Rest,
+    /// A turn begins; the first look is made once its prompt is written. It may be on its way
+    /// already: the last prompt was taken back, and what is seen for that is as good for this one.
+    Due { is_on_its_way: bool },
     /// The prompt waits for the first look.
     First,
     /// The turn runs; what there was before.
@@ -71,6 +75,8 @@ pub(super) struct Surveying {
     /// Of which places it was told that not all is looked at.
     told: Vec<PathBuf>,
     roots: Vec<PathBuf>,
+    /// The last look at them was brief.
+    is_brief: bool,
 }
 
 impl Default for Surveying {
@@ -82,6 +88,7 @@ impl Default for Surveying {
             excuses: Excuses::default(),
             told: Vec::new(),
             roots: Vec::new(),
+            is_brief: false,
         }
     }
 }
@@ -102,17 +109,40 @@ impl Surveying {
         self.stage = Stage::Rest;
     }
 
-    /// Looks for the first time in a turn. Something of the session may still be at work here.
+    /// A turn begins. Something of the session may still be at work here.
     fn begin(&mut self, roots: &[PathBuf], is_busy: bool) {
         self.excuses = Excuses::new(is_busy);
-        // The last prompt was taken back, and what is seen for it is as good for this one.
-        let is_on_its_way = !self.looking.is_empty() && self.due > Instant::now() && self.roots == roots;
-        self.roots = roots.to_vec();
-        let roots = roots.to_vec();
-        self.stage = match is_on_its_way || self.start(move || Survey::first(&roots)) {
-            true => Stage::First,
-            false => Stage::Running(Arc::new(Survey::unseen(&self.roots))),
-        };
+        let is_same = self.roots == roots;
+        if !is_same {
+            (self.roots, self.is_brief) = (roots.to_vec(), false);
+        }
+        let is_on_its_way = is_same && !self.looking.is_empty() && self.due > Instant::now();
+        self.stage = Stage::Due { is_on_its_way };
+    }
+
+    /// Looks for the first time in a turn, if that is due.
+    pub(super) fn look(&mut self) {
+        let Stage::Due { is_on_its_way } = self.stage else { return };
+        self.stage = Stage::First;
+        if is_on_its_way {
+            return;
+        }
+        if self.is_brief
+            && let Some(survey) = Survey::glance(&self.roots)
+        {
+            self.stage = Stage::Running(Arc::new(survey));
+            return;
+        }
+        let roots = self.roots.clone();
+        if !self.start(move || Survey::first(&roots)) {
+            self.stage = Stage::Running(Arc::new(Survey::unseen(&self.roots)));
+        }
+    }
+
+    /// The first look is over.
+    fn looked(&mut self, survey: Survey) {
+        self.is_brief = survey.is_brief();
+        self.stage = Stage::Running(Arc::new(survey));
     }
 
     /// Looks for the second time.
@@ -184,6 +214,10 @@ impl Session {
         if self.survey.excuses.cover_all() {
             return self.take_run(&answer);
         }
+        if let Some(after) = before.glance_again() {
+            self.tell_changes(&before, &after);
+            return self.take_run(&answer);
+        }
         if self.survey.end(&before) {
             self.survey.stage = Stage::Second { before, answer };
             return;
@@ -195,7 +229,7 @@ impl Session {
     /// A look is over: what waited for it goes on.
     pub(super) fn surveyed(&mut self, survey: Survey) {
         match std::mem::take(&mut self.survey.stage) {
-            Stage::First => self.survey.stage = Stage::Running(Arc::new(survey)),
+            Stage::First => self.survey.looked(survey),
             Stage::Second { before, answer } => {
                 self.tell_changes(&before, &survey);
                 self.take_run(&answer);
@@ -213,7 +247,7 @@ impl Session {
                 (before, None, is_looking)
             }
             Stage::Second { before, answer } => (before, Some(answer), true),
-            Stage::Rest | Stage::First | Stage::Running(_) => return None,
+            Stage::Rest | Stage::Due { .. } | Stage::First | Stage::Running(_) => return None,
         };
         let after = match is_looking {
             true => self.survey.seen().await,

@@ -16,9 +16,29 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     sync::Arc,
+    time::{Duration, Instant},
 };
 
-use self::{git::repositories, places::Look};
+use nix::sys::statfs::{
+    BTRFS_SUPER_MAGIC, EXT4_SUPER_MAGIC, FsType, OVERLAYFS_SUPER_MAGIC, TMPFS_MAGIC, XFS_SUPER_MAGIC, statfs,
+};
+
+use self::{
+    git::{plain_repositories, repositories},
+    places::Look,
+};
+
+/// How long a survey may take, beside a turn of an agent. A disk may be slow; one that hangs is
+/// left to whoever waits.
+const LONGEST: Duration = Duration::from_millis(200);
+
+/// How long a glance may take: others may have to wait for it who have nothing to do with it.
+const GLANCE: Duration = Duration::from_millis(1);
+
+/// File systems that lie on disks of this host, or in its memory: they do not hang as one does
+/// whose server is gone.
+const LOCAL: [FsType; 5] =
+    [BTRFS_SUPER_MAGIC, EXT4_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC, TMPFS_MAGIC, XFS_SUPER_MAGIC];
 
 /// What something is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +102,14 @@ struct Grounds {
     repositories: Vec<PathBuf>,
 }
 
+impl Grounds {
+    /// Whether they are on disks of this host, all of them.
+    fn are_local(&self) -> bool {
+        let is_local = |path: &PathBuf| statfs(path).is_ok_and(|disk| LOCAL.contains(&disk.filesystem_type()));
+        self.roots.iter().chain(&self.repositories).all(is_local)
+    }
+}
+
 /// What was found at the protected places beneath some roots.
 #[derive(Debug, Clone)]
 pub struct Survey {
@@ -89,37 +117,63 @@ pub struct Survey {
     found: BTreeMap<PathBuf, Found>,
     /// Where not all was looked at.
     partial: BTreeSet<PathBuf>,
+    /// The next look at these places can be a glance.
+    is_brief: bool,
 }
 
 impl Survey {
-    /// Looks for the first time.
+    /// Looks for the first time. A disk may hang meanwhile.
     pub fn first(roots: &[PathBuf]) -> Self {
         let grounds = Grounds { roots: roots.to_vec(), repositories: repositories(roots) };
-        Self::take(Arc::new(grounds))
+        Self::take(Arc::new(grounds), LONGEST)
     }
 
-    /// Looks at the same places again.
+    /// Looks at the same places again, likewise.
     #[must_use]
     pub fn again(&self) -> Self {
-        Self::take(self.grounds.clone())
+        Self::take(self.grounds.clone(), LONGEST)
+    }
+
+    /// Whether the next look at these places can be a glance: this one was over in a moment, and
+    /// they are on disks that do not hang.
+    pub fn is_brief(&self) -> bool {
+        self.is_brief
+    }
+
+    /// Looks for the first time, if that takes but a moment. Only for places of which the last
+    /// look was brief.
+    pub fn glance(roots: &[PathBuf]) -> Option<Self> {
+        let repositories = plain_repositories(roots)?;
+        Self::take(Arc::new(Grounds { roots: roots.to_vec(), repositories }), GLANCE).if_brief()
+    }
+
+    /// Looks at the same places again, if that takes but a moment.
+    pub fn glance_again(&self) -> Option<Self> {
+        self.is_brief.then(|| Self::take(self.grounds.clone(), GLANCE)).and_then(Self::if_brief)
+    }
+
+    fn if_brief(self) -> Option<Self> {
+        self.is_brief.then_some(self)
     }
 
     /// A survey that has come to nothing: the disk hangs.
     pub fn unseen(roots: &[PathBuf]) -> Self {
         let grounds = Grounds { roots: roots.to_vec(), repositories: Vec::new() };
         let partial = roots.iter().cloned().collect();
-        Self { grounds: Arc::new(grounds), found: BTreeMap::new(), partial }
+        Self { grounds: Arc::new(grounds), found: BTreeMap::new(), partial, is_brief: false }
     }
 
-    fn take(grounds: Arc<Grounds>) -> Self {
-        let mut look = Look::new();
+    fn take(grounds: Arc<Grounds>, longest: Duration) -> Self {
+        let began = Instant::now();
+        let mut look = Look::new(began + longest);
         for repository in &grounds.repositories {
             look.repository(repository);
         }
         for root in &grounds.roots {
             look.root(root);
         }
-        Self { found: look.found, partial: look.partial, grounds }
+        let is_brief = began.elapsed() < GLANCE && grounds.are_local();
+        Self { found: look.found, partial: look.partial, grounds, is_brief }
     }
 
     /// Where not all was looked at: more than the bounds allow, or not to be read.

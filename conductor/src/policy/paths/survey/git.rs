@@ -4,7 +4,7 @@
 //! makes nobody do anything.
 
 use std::{
-    fs::{self, OpenOptions},
+    fs::{self, FileType, OpenOptions},
     io::Read as _,
     os::unix::{ffi::OsStrExt as _, fs::OpenOptionsExt as _},
     path::{Path, PathBuf},
@@ -18,7 +18,10 @@ use super::places::{Look, Open};
 /// file (`attributes`), what people are not shown (`exclude`), and whether all of that is read
 /// somewhere else (`commondir`).
 static PARTS: &[&str] =
-    &["commondir", "config", "config.worktree", "hooks", "info/attributes", "info/exclude"];
+    &[COMMON, "config", "config.worktree", "hooks", "info/attributes", "info/exclude"];
+
+/// The file of a working copy that says where what it has in common with others is.
+const COMMON: &str = "commondir";
 
 /// Directories with repositories in them: those of submodules, and what working copies have of
 /// their own.
@@ -37,14 +40,7 @@ const LONGEST: u64 = 4096 + 16;
 /// repository may be somewhere else.
 pub(super) fn repositories(roots: &[PathBuf]) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = Vec::new();
-    for root in roots {
-        let mut above = root.ancestors().take(MOST_ABOVE).map(|above| above.join(".git"));
-        let Some((path, kind)) = above.find_map(|path| {
-            let kind = path.symlink_metadata().ok()?.file_type();
-            Some((path, kind))
-        }) else {
-            continue;
-        };
+    for (path, kind) in roots.iter().filter_map(|root| git_above(root)) {
         let repository = match kind {
             kind if kind.is_dir() => Some(path),
             kind if kind.is_file() => named_in(&path, b"gitdir:"),
@@ -52,7 +48,7 @@ pub(super) fn repositories(roots: &[PathBuf]) -> Vec<PathBuf> {
         };
         let Some(repository) = repository else { continue };
         // A working copy has its settings and hooks with those of all others.
-        let common = named_in(&repository.join("commondir"), b"");
+        let common = named_in(&repository.join(COMMON), b"");
         for each in [Some(repository), common].into_iter().flatten() {
             if !found.contains(&each) {
                 found.push(each);
@@ -60,6 +56,29 @@ pub(super) fn repositories(roots: &[PathBuf]) -> Vec<PathBuf> {
         }
     }
     found
+}
+
+/// The same, if each is simply the `.git` of a working copy. Where a file or a link names another
+/// place, an agent may have named one that hangs.
+pub(super) fn plain_repositories(roots: &[PathBuf]) -> Option<Vec<PathBuf>> {
+    let mut found: Vec<PathBuf> = Vec::new();
+    for (path, kind) in roots.iter().filter_map(|root| git_above(root)) {
+        if !kind.is_dir() || path.join(COMMON).symlink_metadata().is_ok() {
+            return None;
+        }
+        if !found.contains(&path) {
+            found.push(path);
+        }
+    }
+    Some(found)
+}
+
+/// The `.git` of the working copy that a root is in, and what it is.
+fn git_above(root: &Path) -> Option<(PathBuf, FileType)> {
+    root.ancestors().take(MOST_ABOVE).map(|above| above.join(".git")).find_map(|path| {
+        let kind = path.symlink_metadata().ok()?.file_type();
+        Some((path, kind))
+    })
 }
 
 /// The directory that a small file names, behind these words.

@@ -9,7 +9,7 @@ use std::{
     ffi::OsStr,
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use nix::{
@@ -32,10 +32,6 @@ pub(super) const MOST_IN_ONE: usize = 1024;
 
 /// Names that are listed to find them, mostly at the top of a root.
 const MOST_NAMES: usize = 32_768;
-
-/// How long a survey may take: a moment, beside a turn of an agent. A disk may be slow; one that
-/// hangs is left to whoever waits.
-const LONGEST: Duration = Duration::from_millis(200);
 
 /// Directories within a protected one that are gone into. Each is an open descriptor, and nobody
 /// keeps settings deeper.
@@ -120,9 +116,10 @@ pub(super) struct Look {
 }
 
 impl Look {
-    pub(super) fn new() -> Self {
+    /// It is over when it is due, whatever it has seen.
+    pub(super) fn new(due: Instant) -> Self {
         Self {
-            due: Instant::now() + LONGEST,
+            due,
             entries: MOST,
             names: MOST_NAMES,
             left: MOST_IN_ONE,

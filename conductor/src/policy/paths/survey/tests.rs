@@ -41,6 +41,10 @@ fn look(root: &Path) -> Survey {
 /// What a second look tells: paths seen from the root, and what became of them.
 fn told(root: &Path, before: &Survey) -> Vec<(String, What)> {
     let changes = before.again().changes_since(before);
+    // A glance sees the same, if it was over in a moment.
+    if let Some(glance) = before.glance_again() {
+        assert_eq!(glance.changes_since(before), changes);
+    }
     let name = |path: &Path| path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned();
     changes.iter().map(|change| (name(&change.path), change.what)).collect()
 }
@@ -205,4 +209,20 @@ fn odd_things_are_looked_at_and_not_opened() {
     }
     assert_eq!(before.again().partial().count(), 0, "what is gone was looked at");
     assert_eq!(look(&root).partial().count(), 0);
+}
+
+#[test]
+fn a_glance_goes_nowhere_that_an_agent_can_name() {
+    let (_temp, root) = workspace();
+    let roots = [root.clone()];
+    assert_eq!(plain_repositories(&roots), Some(vec![root.join(".git")]));
+    put(&root.join(".git/commondir"), "../elsewhere");
+    assert_eq!(plain_repositories(&roots), None, "a working copy of another repository");
+    fs::rename(root.join(".git"), root.join("git")).unwrap();
+    symlink(root.join("git"), root.join(".git")).unwrap();
+    assert_eq!(plain_repositories(&roots), None, "a link");
+    fs::remove_file(root.join(".git")).unwrap();
+    put(&root.join(".git"), "gitdir: git");
+    assert_eq!(plain_repositories(&roots), None, "a file that names it");
+    assert!(Survey::glance(&roots).is_none());
 }

@@ -16,7 +16,7 @@ use tokio::{
     pin, select,
     sync::watch,
     task::{spawn_blocking, yield_now},
-    time::sleep,
+    time::{sleep, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -31,7 +31,7 @@ use super::{
     states::States,
 };
 use crate::{
-    journal::{Journal, Position, Record},
+    journal::{Journal, Position, Record, Recording},
     record::now_us,
 };
 
@@ -51,6 +51,11 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 /// The longest pause between attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// The pause after a batch when there is nothing left to carry over. A turn is synced several
+/// times, and to carry each over by itself would take disk and processor from that very turn. None
+/// where effects wait for the ledger.
+const REST: Duration = Duration::from_millis(100);
 
 /// When the service stops, what is synced is still carried over, but only for
 /// so long: the journal keeps the rest.
@@ -184,6 +189,8 @@ impl Shipper {
         let mut synced = self.journal.synced();
         let mut prepared = Instant::now();
         let mut pace = Pace::default();
+        let rest = if self.journal.recording() == Recording::Strict { Duration::ZERO } else { REST };
+        let mut rested = tokio::time::Instant::now();
         loop {
             synced.mark_unchanged();
             let batch = match self.pending.take() {
@@ -208,7 +215,10 @@ impl Shipper {
                     is_over &= !pace.is_behind();
                 } else {
                     is_over = select! {
-                        changed = synced.changed() => changed.is_err(),
+                        changed = async {
+                            sleep_until(rested).await;
+                            synced.changed().await
+                        } => changed.is_err(),
                         () = pace.next() => false,
                         () = self.signer.due() => false,
                         // What is left to be found is indexed first.
@@ -242,6 +252,7 @@ impl Shipper {
                         self.states.clear();
                     }
                     self.wrote(batch.end, written);
+                    rested = tokio::time::Instant::now() + rest;
                     pace.has_news();
                     self.signer.sign_if_due(sink).await?;
                 }

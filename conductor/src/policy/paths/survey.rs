@@ -105,7 +105,8 @@ struct Grounds {
 impl Grounds {
     /// Whether they are on disks of this host, all of them.
     fn are_local(&self) -> bool {
-        let is_local = |path: &PathBuf| statfs(path).is_ok_and(|disk| LOCAL.contains(&disk.filesystem_type()));
+        let is_local =
+            |path: &PathBuf| statfs(path).is_ok_and(|disk| LOCAL.contains(&disk.filesystem_type()));
         self.roots.iter().chain(&self.repositories).all(is_local)
     }
 }

@@ -17,8 +17,7 @@ use super::places::{Look, Open};
 /// Where programs are named (`config`), where they are (`hooks`), which of them are used for which
 /// file (`attributes`), what people are not shown (`exclude`), and whether all of that is read
 /// somewhere else (`commondir`).
-static PARTS: &[&str] =
-    &[COMMON, "config", "config.worktree", "hooks", "info/attributes", "info/exclude"];
+static PARTS: &[&str] = &[COMMON, "config", "config.worktree", "hooks", "info/attributes", "info/exclude"];
 
 /// The file of a working copy that says where what it has in common with others is.
 const COMMON: &str = "commondir";

@@ -77,47 +77,47 @@ fn hold(name: &str) {
 }
 
 #[test]
-fn config() {
+fn g05_config() {
     hold("config");
 }
 
 #[test]
-fn frame() {
+fn g05_frame() {
     hold("frame");
 }
 
 #[test]
-fn journal() {
+fn g05_journal() {
     hold("journal");
 }
 
 #[test]
-fn lines() {
+fn g05_lines() {
     hold("lines");
 }
 
 #[test]
-fn matcher() {
+fn g05_matcher() {
     hold("matcher");
 }
 
 #[test]
-fn normalise() {
+fn g05_normalise() {
     hold("normalise");
 }
 
 #[test]
-fn path() {
+fn g05_path() {
     hold("path");
 }
 
 #[test]
-fn rules() {
+fn g05_rules() {
     hold("rules");
 }
 
 #[test]
-fn shell() {
+fn g05_shell() {
     hold("shell");
 }
 

@@ -3,7 +3,7 @@
 CARGO ?= cargo
 .DEFAULT_GOAL := help
 
-.PHONY: help build test check fmt-check clippy doc deny deploy-check bench lab soak
+.PHONY: help build test check fmt-check clippy doc deny deploy-check bench lab soak fuzz
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,6 +85,26 @@ soak: build ## Kill everything KILLS times (default 200), run every test ROUNDS 
 	@for round in $$(seq $(ROUNDS)); do \
 		echo "make soak: round $$round of $(ROUNDS)"; \
 		$(MAKE) --no-print-directory test || exit 1; \
+	done
+
+# The properties of tests/src/properties.rs, held against libFuzzer with the address
+# sanitizer, each for FUZZ_SECONDS, more than 256 MiB at once or 10 s for one input being
+# failures too. What is found on the way stays in target/fuzz; an input that fails belongs into
+# tests/fuzz/corpus. `make fuzz FUZZ="frame shell"` runs some. The sanitizer needs nightly, or
+# to be told that stable will do.
+FUZZ_SECONDS ?= 60
+FUZZ ?= $(basename $(notdir $(wildcard tests/fuzz/targets/*.rs)))
+fuzz: ## Fuzz every reader for FUZZ_SECONDS (default 60) with a sanitizer; needs cargo-fuzz
+	@if ! $(CARGO) fuzz --version >/dev/null 2>&1; then \
+		echo "make fuzz: cargo-fuzz is not installed (cargo install --locked cargo-fuzz)"; exit 1; \
+	fi
+	cp Cargo.lock tests/fuzz/Cargo.lock
+	@set -e; export RUSTC_BOOTSTRAP=1; \
+	for target in $(FUZZ); do \
+		mkdir -p target/fuzz/corpus/$$target; \
+		$(CARGO) fuzz run --fuzz-dir tests/fuzz --target-dir target/fuzz $$target \
+			target/fuzz/corpus/$$target tests/fuzz/corpus/$$target -- \
+			-max_total_time=$(FUZZ_SECONDS) -timeout=10 -malloc_limit_mb=256 -max_len=16384 -print_final_stats=1; \
 	done
 
 # Agents are installed by package name, once, into target/lab; the model they

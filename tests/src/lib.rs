@@ -17,6 +17,7 @@
 //! - [`people`]: others than the user the service runs as, each with a token
 //! - [`postgres`]: a real Postgres, a database per test
 //! - [`preload`]: libraries that let system calls of the service fail or lie
+//! - [`properties`]: what holds for any bytes, for tests and for fuzzers
 //! - [`proxy`]: a TCP proxy that delays, cuts, corrupts and loses answers
 //! - [`net`]: a bridge and its service with such a proxy between them
 //! - [`shipping`]: a real journal, and a ledger in either database
@@ -42,6 +43,7 @@ pub mod peers;
 pub mod people;
 pub mod postgres;
 pub mod preload;
+pub mod properties;
 pub mod proxy;
 pub mod shipping;
 pub mod tunnel;

@@ -172,7 +172,7 @@ fn write_program(path: &Path, script: &Value) {
 }
 
 #[test]
-fn an_upgraded_agent_is_asked_again() {
+fn f04_an_upgraded_agent_is_asked_again() {
     let builder = asked(service(&json!({})), "grown", &json!({}));
     let path = builder.dir().join("grown");
     write_program(&path, &offering(&["first"]));

@@ -549,7 +549,7 @@ fn a_command_that_cannot_run_is_explained() {
 }
 
 #[test]
-fn a_bad_working_directory_is_named() {
+fn f04_a_bad_working_directory_is_named() {
     let directory = scratch("bad-cwd");
     let missing = directory.join("missing");
     let (text, code) = refusal(&["--cwd", missing.to_str().unwrap()], &["true"]);

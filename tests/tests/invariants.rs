@@ -119,7 +119,7 @@ fn the_service_never_forks() {
 }
 
 #[test]
-fn unsafe_code_stays_in_the_guard() {
+fn g17_unsafe_code_stays_in_the_guard() {
     let found = offences(UNSAFE, |line| has_word(line, "unsafe") || has_word(line, "unsafe_code"));
     none(&found, "only the guard needs unsafe code");
 }

@@ -67,7 +67,7 @@ fn known(rows: &[Row]) -> Vec<Known> {
 }
 
 #[tokio::test]
-async fn nasty_frames_come_back_byte_for_byte() {
+async fn a13_a15_nasty_frames_come_back_byte_for_byte() {
     for bench in Bench::both().await {
         let mut sink = Sink::open(&bench.settings()).await.unwrap();
         let session = stream(StreamKind::Session);
@@ -274,7 +274,7 @@ async fn d9_a_newer_schema_is_refused_with_both_versions() {
 
 /// A ledger as version 2 has left it: what was decided then, the owner has.
 #[tokio::test]
-async fn an_older_schema_is_brought_up_to_date() {
+async fn c10_an_older_schema_is_brought_up_to_date() {
     let decisions = "INSERT INTO decisions (session_id, seq, user_name, decision, decided_by) VALUES \
         ('01900000-0000-7000-8000-000000000001', 1, 'ann', 'allow', 'editor'), \
         ('01900000-0000-7000-8000-000000000001', 2, 'ann', 'cancelled', 'conductor'), \

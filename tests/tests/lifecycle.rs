@@ -282,7 +282,7 @@ fn agents_lists_processes_and_restart_forces_them_out() {
 // Signals.
 
 #[test]
-fn sigterm_lets_a_running_turn_end_and_exits_0() {
+fn c06_sigterm_lets_a_running_turn_end_and_exits_0() {
     let mut service = service(&json!({})).set("service.drain_timeout", "20s").start();
     let (mut editor, session) = service.session();
     let gate = service.dir.join("go");
@@ -303,7 +303,7 @@ fn sigterm_lets_a_running_turn_end_and_exits_0() {
 }
 
 #[test]
-fn sigterm_ends_endless_turns_at_the_deadline() {
+fn c06_sigterm_ends_endless_turns_at_the_deadline() {
     let mut service = service(&json!({ "cancel": "never" })).set("service.drain_timeout", "300ms").start();
     let (mut editor, session) = service.session();
     let id = editor.prompt_do(&session, &json!([{ "update": {} }, "hang"]));
@@ -367,7 +367,7 @@ fn refused(config: &str) -> (Option<i32>, String) {
 }
 
 #[test]
-fn config_errors_exit_2_and_name_file_and_line() {
+fn f01_config_errors_exit_2_and_name_file_and_line() {
     let cases = [
         ("bad TOML", "default = \"demo\n", ":1"),
         ("unknown key", "# comment\n[service]\nlissten = \"127.0.0.1:0\"\n", ":3"),
@@ -414,7 +414,7 @@ fn reload_applies_to_new_sessions_and_a_bad_file_keeps_the_old() {
 }
 
 #[test]
-fn second_service_on_the_same_state_directory_is_refused_or_served_by_the_first() {
+fn s08_second_service_on_the_same_state_directory_is_refused_or_served_by_the_first() {
     let service = service(&json!({})).start();
     let config = service.dir.join("agents.toml");
     let output = service.run(&["serve", "--listen", "127.0.0.1:0", "--config", config.to_str().unwrap()]);

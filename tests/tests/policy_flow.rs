@@ -152,7 +152,7 @@ fn an_answer_that_was_not_on_offer_allows_nothing() {
 }
 
 #[test]
-fn a_title_does_not_count() {
+fn t02_a_title_does_not_count() {
     let service = ruled(&json!({}), "use = ['default']").start();
     let (mut editor, session) = open(&service);
     let mut ask = asks(&Value::Null, &usual());
@@ -313,7 +313,7 @@ fn a_forbidden_mode_is_set_back_before_the_next_prompt() {
 }
 
 #[test]
-fn mcp_servers_must_be_known_or_allowed() {
+fn t03_mcp_servers_must_be_known_or_allowed() {
     let service = ruled(&json!({}), "use = ['default']")
         .set("mcp.known", json!({ "command": "good-mcp", "args": ["--stdio"] }))
         .set("mcp.team", json!({ "command": "team-mcp", "inject": true }))
@@ -520,7 +520,7 @@ fn o4_a_storm_of_requests_is_decided_and_recorded_in_groups() {
 }
 
 #[test]
-fn what_cannot_be_read_is_not_carried_out() {
+fn a14_what_cannot_be_read_is_not_carried_out() {
     let service = ruled(&modes("default"), "use = ['trusted']").start();
     let (mut editor, session) = service.session();
     // Numbers that serde cannot hold, and others can.

@@ -206,7 +206,7 @@ fn agent_that_closes_its_input_is_ended() {
 }
 
 #[test]
-fn unfinished_line_after_a_pause_ends_the_agent() {
+fn a09_unfinished_line_after_a_pause_ends_the_agent() {
     let service = service(&json!({})).set("service.stall_timeout", "500ms").start();
     let (mut editor, session) = service.session();
     let gate = service.dir.join("go");

@@ -96,7 +96,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         &self.buffer
     }
 
-    /// After [`Block::TooLong`]: passes over the rest of that line.
+    /// After [`Block::TooLong`]: passes over the rest of that line; false if the end comes first.
     pub async fn skip_line(&mut self) -> io::Result<bool> {
         loop {
             if let Some(at) = memchr::memchr(b'\n', &self.buffer) {
@@ -105,6 +105,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
                 return Ok(true);
             }
             self.buffer.clear();
+            self.scanned = 0;
             if self.from.read_buf(&mut self.buffer).await? == 0 {
                 return Ok(false);
             }
@@ -262,6 +263,8 @@ mod tests {
         assert_eq!(blocks(b"", 100).await, ["<end 0>"]);
         let long = format!("{}\nok\n", "x".repeat(300_000));
         assert_eq!(blocks(long.as_bytes(), 100_000).await, ["<long>", "ok\n", "<end 0>"]);
+        let endless = "x".repeat(300_000);
+        assert_eq!(blocks(endless.as_bytes(), 100_000).await, ["<long>", "<end 0>"]);
     }
 
     #[tokio::test]

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_cannot_run_are_explained() {
+    fn f04_files_that_cannot_run_are_explained() {
         let directory = tempfile::tempdir().unwrap();
         let plain = program(directory.path(), "plain", 0o644);
         let why = |command: &Path| agent(command.to_str().unwrap()).resolve(None).unwrap_err().why;

@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_order_mark_is_ignored() {
+    fn f01_a_byte_order_mark_is_ignored() {
         let read = Source::from_bytes(Path::new("/x.toml"), b"\xef\xbb\xbfa = 1\n".to_vec()).unwrap();
         assert_eq!(read.find(&["a"], Point::Value).unwrap().to_string(), "/x.toml:1:5");
     }

@@ -173,7 +173,7 @@ fn a_file_overlays_the_defaults_key_by_key() {
 }
 
 #[test]
-fn empty_files_are_fine() {
+fn f01_empty_files_are_fine() {
     for text in ["", "\n", "# nothing\n", "\u{feff}", "\u{feff}default = \"claude\"\r\n"] {
         Fixture::new().text(text).unwrap();
     }

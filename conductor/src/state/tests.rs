@@ -85,7 +85,7 @@ fn the_token_stays_the_same_and_differs_between_directories() {
 }
 
 #[test]
-fn a_second_service_is_told_who_came_first() {
+fn s08_a_second_service_is_told_who_came_first() {
     let (_root, dir) = temporary();
     let service = dir.open_for_service().unwrap();
     service.write_endpoint("http://127.0.0.1:1").unwrap();
@@ -170,7 +170,7 @@ fn a_file_without_a_token_is_refused_and_kept() {
 }
 
 #[test]
-fn directories_that_cannot_be_trusted_are_refused() {
+fn s07_directories_that_cannot_be_trusted_are_refused() {
     let (_root, dir) = temporary();
     let check = |is_dir, owner, mode| dir.check_directory(is_dir, owner, mode, 1000);
     assert!(check(true, 1000, 0o40700).is_ok());
@@ -183,7 +183,7 @@ fn directories_that_cannot_be_trusted_are_refused() {
 }
 
 #[test]
-fn a_shared_directory_or_a_file_in_its_place_is_refused() {
+fn s07_a_shared_directory_or_a_file_in_its_place_is_refused() {
     let (_root, dir) = temporary();
     fs::create_dir_all(dir.path()).unwrap();
     chmod(dir.path(), 0o770);
@@ -200,7 +200,7 @@ fn a_shared_directory_or_a_file_in_its_place_is_refused() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_directory_that_cannot_be_written_is_refused() {
+fn s07_a_directory_that_cannot_be_written_is_refused() {
     let (root, _) = temporary();
     // Nobody, root included, can create files in here.
     let link = root.path().join("link");

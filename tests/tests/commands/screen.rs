@@ -52,7 +52,7 @@ fn markdown_is_rendered_on_a_terminal_and_only_there() {
 }
 
 #[test]
-fn nothing_an_agent_says_reaches_the_terminal_raw() {
+fn m09_t02_t04_nothing_an_agent_says_reaches_the_terminal_raw() {
     let evil = r"\u001b[2J\u001b]0;x\u0007\u009b2J\u202e\r";
     let turn = format!(
         r#"chunk '# {evil}\n**{evil}** `{evil}` [{evil}]({evil})\n- {evil}\n```{evil}\n{evil}\n```\n> {evil}\n'

@@ -147,7 +147,7 @@ fn mutate(rows: &mut Vec<Stands>, dice: &mut Dice) -> (i64, &'static [What]) {
 }
 
 #[tokio::test]
-async fn ten_thousand_random_changes_are_all_found() {
+async fn g11_ten_thousand_random_changes_are_all_found() {
     let bench = Bench::sqlite();
     recorded(&bench).await;
     let report = checked(&bench.settings()).await;

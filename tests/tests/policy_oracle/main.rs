@@ -35,7 +35,7 @@ fn is_understood(subs: &[SubAction]) -> bool {
 }
 
 #[test]
-fn shells_do_what_was_read_and_nothing_else() {
+fn g06_shells_do_what_was_read_and_nothing_else() {
     let seed = number("ORACLE_SEED", 6);
     let runs = number("ORACLE_RUNS", USUAL_RUNS as u64) as usize;
     let world = World::new();

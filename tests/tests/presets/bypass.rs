@@ -48,7 +48,7 @@ fn too_mild(place: &Place, policy: Option<&std::path::Path>) -> Vec<String> {
 }
 
 #[test]
-fn no_attempt_passes() {
+fn m01_no_attempt_passes() {
     let place = Place::new();
     let count: usize = tables().map(|(_, _, lines)| lines.len()).sum();
     assert!(count >= 1200, "the table has shrunk to {count} rows");
@@ -57,7 +57,7 @@ fn no_attempt_passes() {
 }
 
 #[test]
-fn no_attempt_passes_where_edits_are_accepted_or_work_is_planned() {
+fn m01_no_attempt_passes_where_edits_are_accepted_or_work_is_planned() {
     let place = Place::new();
     for preset in ["accept-edits", "plan"] {
         let policy = place.policy(&format!("use = [\"{preset}\"]\n"));
@@ -80,7 +80,7 @@ fn with_nobody_to_ask_every_attempt_is_denied() {
 
 /// The same line given in one piece to a shell as arguments is no better.
 #[test]
-fn a_shell_as_a_program_hides_nothing() {
+fn m01_a_shell_as_a_program_hides_nothing() {
     let place = Place::new();
     let lines = whole();
     for shell in [&["bash", "-c"][..], &["sh", "-c"], &["/bin/bash", "-lc"], &["bash", "--norc", "-c"]] {
@@ -98,7 +98,7 @@ fn a_shell_as_a_program_hides_nothing() {
 
 /// What comes before or behind does not make an attempt better.
 #[test]
-fn company_hides_nothing() {
+fn m01_company_hides_nothing() {
     let place = Place::new();
     let lines = whole();
     for (before, behind) in

@@ -312,7 +312,7 @@ const TABLE: &[(&str, &[&str])] = &[
 ];
 
 #[test]
-fn everyday_work_passes_unasked() {
+fn g04_everyday_work_passes_unasked() {
     let place = Place::new();
     let lines: Vec<_> = TABLE.iter().flat_map(|(_, lines)| lines.iter()).collect();
     assert!(lines.len() >= 120, "the table has shrunk to {} rows", lines.len());

@@ -34,7 +34,7 @@ fn an_agent_that_cannot_be_started_is_stood_in_for() {
 }
 
 #[test]
-fn an_agent_that_is_not_installed_is_stood_in_for() {
+fn f04_an_agent_that_is_not_installed_is_stood_in_for() {
     opens_elsewhere(two().set("agents.b.command", "no-such-agent-anywhere"), "not on path");
 }
 

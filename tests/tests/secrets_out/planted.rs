@@ -283,12 +283,12 @@ fn plant(mut builder: Builder, runtime: &Runtime, database: Option<&Database>) {
 }
 
 #[test]
-fn two_hundred_canaries_are_found_nowhere_with_sqlite() {
+fn g14_two_hundred_canaries_are_found_nowhere_with_sqlite() {
     plant(service(&json!({})), &Runtime::new().unwrap(), None);
 }
 
 #[test]
-fn two_hundred_canaries_are_found_nowhere_with_postgres() {
+fn g14_two_hundred_canaries_are_found_nowhere_with_postgres() {
     let runtime = Runtime::new().unwrap();
     let database = runtime.block_on(Database::new());
     plant(service(&json!({})), &runtime, Some(&database));

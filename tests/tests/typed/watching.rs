@@ -61,7 +61,7 @@ async fn whatever_is_not_known_passes_as_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_slow_watcher_is_dropped_and_comes_back() {
+async fn o03_a_slow_watcher_is_dropped_and_comes_back() {
     let service = watched(service(&json!({})).set("service.editor_timeout", "1s")).start();
     let mut client = Typed::new(&service).await;
     let session = client.create(&service).await;

@@ -21,7 +21,7 @@ fn branch(name: &str) -> String {
 }
 
 #[test]
-fn frames_that_pass_unrecorded() {
+fn g18_frames_that_pass_unrecorded() {
     let builder = watched(service(&json!({})).set("journal.recording", "best-effort"));
     let (disk, builder) = Disk::under(builder);
     let service = builder.start();
@@ -34,7 +34,7 @@ fn frames_that_pass_unrecorded() {
 }
 
 #[test]
-fn stopping_although_the_journal_takes_nothing() {
+fn g18_stopping_although_the_journal_takes_nothing() {
     let (disk, builder) = Disk::under(watched(service(&json!({}))));
     let service = builder.start();
     let (mut editor, session) = service.session();
@@ -52,7 +52,7 @@ fn stopping_although_the_journal_takes_nothing() {
 }
 
 #[test]
-fn a_file_of_sessions_that_cannot_be_written() {
+fn g18_a_file_of_sessions_that_cannot_be_written() {
     let service = watched(service(&json!({}))).start();
     let (mut editor, session) = service.session();
     let file = service.state().join("store.sqlite");
@@ -66,7 +66,7 @@ fn a_file_of_sessions_that_cannot_be_written() {
 }
 
 #[test]
-fn a_value_that_the_ledger_refuses() {
+fn g18_a_value_that_the_ledger_refuses() {
     let service = watched(service(&json!({}))).start();
     let (mut editor, session) = service.session();
     editor.turn(&session, "one");
@@ -85,7 +85,7 @@ fn a_value_that_the_ledger_refuses() {
 }
 
 #[test]
-fn updates_ahead_of_the_answer_that_tells_the_session() {
+fn g18_updates_ahead_of_the_answer_that_tells_the_session() {
     let flood = json!([{ "update": { "n": 90, "size": 100_000 } }]);
     let service = watched(service(&json!({ "before": { "session/new": flood } }))).start();
     let (mut editor, session) = service.session();
@@ -96,7 +96,7 @@ fn updates_ahead_of_the_answer_that_tells_the_session() {
 }
 
 #[test]
-fn updates_ahead_of_the_history_of_a_session() {
+fn g18_updates_ahead_of_the_history_of_a_session() {
     // Something that is no history, which would be swallowed.
     let update = json!({ "sessionUpdate": "available_commands_update", "availableCommands": [
         { "name": "x", "description": "y".repeat(100_000) },
@@ -120,7 +120,7 @@ fn updates_ahead_of_the_history_of_a_session() {
 }
 
 #[test]
-fn orphans_that_nobody_will_adopt() {
+fn g18_orphans_that_nobody_will_adopt() {
     let builder = service(&json!({})).env("LD_PRELOAD", library("prctl").to_str().unwrap());
     let service = watched(builder).start();
     assert_eq!(metric(&service, &branch("orphans_not_adopted")), 1.0);
@@ -129,7 +129,7 @@ fn orphans_that_nobody_will_adopt() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_again_leaves_the_old_one_in_force() {
+fn g18_a_file_that_cannot_be_read_again_leaves_the_old_one_in_force() {
     let service = watched(service(&json!({}))).start();
     fs::write(service.dir.join("agents.toml"), "[broken").unwrap();
     fs::write(service.dir.join("policy.toml"), "[broken").unwrap();
@@ -142,7 +142,7 @@ fn a_file_that_cannot_be_read_again_leaves_the_old_one_in_force() {
 }
 
 #[test]
-fn an_agent_that_does_not_answer_what_it_is_to_be_set_to() {
+fn g18_an_agent_that_does_not_answer_what_it_is_to_be_set_to() {
     let modes = json!({ "currentModeId": "a", "availableModes": [
         { "id": "a", "name": "A" }, { "id": "b", "name": "B" },
     ] });

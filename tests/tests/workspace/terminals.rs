@@ -163,7 +163,7 @@ fn the_output_limit_cuts_at_a_character() {
 }
 
 #[test]
-fn a_flood_is_drained_and_its_end_is_kept() {
+fn t01_a_flood_is_drained_and_its_end_is_kept() {
     let service = hosted();
     let (mut editor, session) = service.session();
     editor.set_deadline(Duration::from_secs(60));

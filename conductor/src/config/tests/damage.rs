@@ -60,7 +60,7 @@ fn mutate(text: &str, random: &mut Seeded) -> Vec<u8> {
 }
 
 #[test]
-fn no_damaged_file_makes_it_panic_and_every_refusal_has_a_line() {
+fn f01_g15_no_damaged_file_makes_it_panic_and_every_refusal_has_a_line() {
     let whole = format!("{DEFAULTS}\n{}", example());
     let fixture = Fixture::new();
     let (mut accepted, mut refused) = (0, 0);

@@ -42,7 +42,7 @@ fn a_missing_file_is_an_error_only_if_it_was_asked_for() {
 }
 
 #[test]
-fn bad_toml_is_refused() {
+fn f01_bad_toml_is_refused() {
     refuses("default = \n", "1:11", "", "correct the TOML");
     refuses("\n\n  default = \"x\n", "3:", "", "correct the TOML");
     refuses("[agents.claude\n", "1:", "", "correct the TOML");
@@ -53,13 +53,13 @@ fn bad_toml_is_refused() {
 }
 
 #[test]
-fn duplicates_are_refused() {
+fn f01_duplicates_are_refused() {
     refuses("[agents.x]\ncommand = \"a\"\n[agents.x]\nargs = []\n", "3:", "duplicate", "join the two");
     refuses("default = \"demo\"\ndefault = \"demo\"\n", "2:1", "duplicate", "join the two");
 }
 
 #[test]
-fn unknown_keys_are_refused_with_a_guess() {
+fn f01_unknown_keys_are_refused_with_a_guess() {
     refuses(
         "[agents.x]\ncommand = \"a\"\nidle_timout = \"1s\"\n",
         "3:1",
@@ -75,7 +75,7 @@ fn unknown_keys_are_refused_with_a_guess() {
 }
 
 #[test]
-fn wrong_types_are_refused() {
+fn f01_wrong_types_are_refused() {
     refuses(
         "[service]\nmax_connections = \"4\"\n",
         "2:19",
@@ -267,7 +267,7 @@ fn the_file_is_blamed_for_its_own_mistakes_only() {
 }
 
 #[test]
-fn files_that_cannot_be_trusted_or_read_are_refused() {
+fn f01_files_that_cannot_be_trusted_or_read_are_refused() {
     let fixture = Fixture::new();
     let refusal = |path: &Path| fixture.load(Some(path)).unwrap_err().to_string();
     let path = fixture.write("open.toml", "");

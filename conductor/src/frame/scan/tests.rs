@@ -59,7 +59,7 @@ fn tells_requests_from_notifications_and_answers() {
 }
 
 #[test]
-fn refuses_what_two_parsers_could_read_differently() {
+fn a14_refuses_what_two_parsers_could_read_differently() {
     for text in [
         r#"{"id":1,"id":2,"method":"x"}"#,
         r#"{"method":"x","method":"y"}"#,

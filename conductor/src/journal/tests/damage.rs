@@ -55,7 +55,7 @@ fn judge(dir: &Path, before: &[Record], what: &str) -> Vec<Finding> {
 }
 
 #[tokio::test]
-async fn every_flipped_bit_is_found() {
+async fn s05_every_flipped_bit_is_found() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("journal");
     let before = written(&dir, small(), 4).await;
@@ -92,7 +92,7 @@ async fn every_flipped_bit_is_found() {
 }
 
 #[tokio::test]
-async fn every_cut_is_found() {
+async fn s05_every_cut_is_found() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("journal");
     let before = written(&dir, small(), 4).await;
@@ -175,7 +175,7 @@ async fn any_bytes_may_stand_in_a_segment() {
 }
 
 #[tokio::test]
-async fn missing_doubled_swapped_empty_and_foreign_segments_are_named() {
+async fn s06_missing_doubled_swapped_empty_and_foreign_segments_are_named() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("journal");
     let tiny = || Settings { segment_bytes: 350, ..small() };
@@ -234,7 +234,7 @@ async fn missing_doubled_swapped_empty_and_foreign_segments_are_named() {
 }
 
 #[tokio::test]
-async fn a_later_format_and_an_open_directory_are_refused() {
+async fn c10_s07_a_later_format_and_an_open_directory_are_refused() {
     use std::os::unix::fs::PermissionsExt as _;
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("journal");

@@ -1,4 +1,4 @@
-//! A disk that is full for a while, and one that takes its time.
+//! A disk that is full for a while, one without inodes, and one that takes its time.
 
 use std::{
     fs::File,
@@ -18,6 +18,8 @@ use super::{super::disk::Kernel, *};
 struct Small {
     /// Bytes that are left.
     room: AtomicI64,
+    /// There is room, but no file can be made: the inodes are used up.
+    is_out_of_inodes: AtomicBool,
     held: AtomicBool,
     gate: Mutex<()>,
     opened: Condvar,
@@ -43,6 +45,9 @@ impl Small {
 
 impl Disk for Small {
     fn create(&self, path: &Path) -> io::Result<File> {
+        if self.is_out_of_inodes.load(Ordering::SeqCst) {
+            return Err(Errno::ENOSPC.into());
+        }
         self.take(1)?;
         Kernel.create(path)
     }
@@ -97,7 +102,7 @@ fn settings() -> Settings {
 }
 
 #[tokio::test]
-async fn a_full_disk_refuses_says_why_and_recovers() {
+async fn s03_a_full_disk_refuses_says_why_and_recovers() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("journal");
     let disk = Arc::new(Small::default());
@@ -147,7 +152,41 @@ async fn a_full_disk_refuses_says_why_and_recovers() {
 }
 
 #[tokio::test]
-async fn effects_wait_for_a_slow_sync_and_streams_flow() {
+async fn s09_without_inodes_effects_are_refused_until_there_are_some() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("journal");
+    let disk = Arc::new(Small::default());
+    disk.room.store(1 << 30, Ordering::SeqCst);
+    let (journal, _) = Journal::open_on(&dir, settings(), disk.clone()).unwrap();
+    let text = "x".repeat(1000);
+    let first = journal.append(batch(stream(1), 1, &[&text]), Class::Effect).unwrap();
+    journal.released(first).await.unwrap();
+    disk.is_out_of_inodes.store(true, Ordering::SeqCst);
+    let mut seq = 2;
+    // What there is of files is filled first.
+    let refused = loop {
+        match journal.append(batch(stream(1), seq, &[&text]), Class::Effect) {
+            Ok(_) => seq += 1,
+            Err(refused) => break refused,
+        }
+    };
+    assert_eq!(refused.cause, Cause::Disk);
+    assert!(refused.why.contains("No space left"), "{refused}");
+    assert!(seq > 50, "only {seq} frames fitted");
+    disk.is_out_of_inodes.store(false, Ordering::SeqCst);
+    journal.accepting().await;
+    let ticket = journal.append(refused.batch, Class::Effect).unwrap();
+    journal.released(ticket).await.unwrap();
+    let found = all(&journal);
+    let ours = found.iter().filter(|record| record.stream == stream(1));
+    assert!(ours.map(|record| record.first_seq).eq(1..=seq));
+    journal.close();
+    let (_, recovered) = Journal::open(&dir, settings()).unwrap();
+    assert_eq!(recovered.findings, []);
+}
+
+#[tokio::test]
+async fn s04_effects_wait_for_a_slow_sync_and_streams_flow() {
     use futures_util::FutureExt as _;
     let root = tempfile::tempdir().unwrap();
     let disk = Arc::new(Small::default());

@@ -113,14 +113,14 @@ fn numbers_written(journal: &Journal) -> Vec<u64> {
 }
 
 #[tokio::test]
-async fn one_failed_call_loses_and_repeats_nothing() {
+async fn s01_one_failed_call_loses_and_repeats_nothing() {
     for errno in [Errno::EIO, Errno::ENOSPC, Errno::EDQUOT, Errno::EINTR] {
         every_call(Fault::Error(errno), 1).await;
     }
 }
 
 #[tokio::test]
-async fn several_failed_calls_lose_and_repeat_nothing() {
+async fn s01_several_failed_calls_lose_and_repeat_nothing() {
     for times in [2, 3, 5, 9, 20] {
         every_call(Fault::Error(Errno::EIO), times).await;
     }
@@ -128,7 +128,7 @@ async fn several_failed_calls_lose_and_repeat_nothing() {
 }
 
 #[tokio::test]
-async fn short_and_broken_writes_leave_no_halves() {
+async fn s02_short_and_broken_writes_leave_no_halves() {
     every_call(Fault::Short, 1).await;
     every_call(Fault::Half(Errno::EIO), 2).await;
     every_call(Fault::Half(Errno::ENOSPC), 2).await;
@@ -137,7 +137,7 @@ async fn short_and_broken_writes_leave_no_halves() {
 /// Killed, or without power, before any call: what was acknowledged is there,
 /// nothing is there twice or out of order, and the journal goes on.
 #[tokio::test]
-async fn stopping_before_any_call_loses_nothing_acknowledged() {
+async fn c02_stopping_before_any_call_loses_nothing_acknowledged() {
     for call in 1.. {
         let root = tempfile::tempdir().unwrap();
         let dir = root.path().join("journal");

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_that_stand_twice_are_found() {
+    fn a14_keys_that_stand_twice_are_found() {
         for raw in [
             r#"{"command":"rm x","command":"ls"}"#,
             r#"{"a":1,"b":{"c":[0,{"shell":"rm x","shell":"ls"}]}}"#,

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_are_never_reached() {
+    fn f05_rules_that_are_never_reached() {
         let read = "read = { path = [\"**/*.md\"] }";
         for (one, other, is_reached) in [
             (rule("a", "allow", read), rule("b", "deny", read), false),
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn examples_that_are_missing_or_overruled() {
+    fn f05_examples_that_are_missing_or_overruled() {
         let what = |text: &str| check(text).warnings.into_iter().map(|each| each.what).collect::<Vec<_>>();
         assert_eq!(what(&rule("a", "deny", "read = {}")), ["it has no `match` example"]);
         let allow = rule("a", "allow", "read = {}\nmatch = [{ read = \"x.md\" }]");

@@ -191,7 +191,7 @@ fn a_key_that_stands_there_twice_hides_nothing() {
 }
 
 #[test]
-fn a_message_is_cut_once_and_stays_cut() {
+fn t01_a_message_is_cut_once_and_stays_cut() {
     let mut tape = Tape::session();
     let most = 1 << 20;
     tape.chunk("agent_message_chunk", &"a".repeat(most - 3), None);

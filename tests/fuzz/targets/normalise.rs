@@ -1,0 +1,6 @@
+//! [`conductor_tests::properties::normalise`] for whatever libFuzzer makes up.
+#![no_main]
+
+use conductor_tests::properties;
+
+libfuzzer_sys::fuzz_target!(init: properties::let_panics_be_caught(), |data: &[u8]| properties::normalise(data));

@@ -36,7 +36,9 @@ impl Acp {
 
     /// An agent behind it.
     pub fn spawn(&self, stub: &Path) -> Result<Editor> {
-        Editor::spawn(Command::new(&self.program).arg("agent").arg(stub).env_remove("RUST_LOG"))
+        // It takes a command line apart as a shell does.
+        let stub = format!("'{}'", stub.display());
+        Editor::spawn(Command::new(&self.program).args(["agent", &stub]).env_remove("RUST_LOG"))
     }
 }
 

@@ -61,7 +61,7 @@ impl Bench {
     ) -> Result<()> {
         for which in 0..Target::MAIN.len() {
             let target = Target::MAIN[(turn + which) % Target::MAIN.len()];
-            if !self.targets.has(target) || (target == Ssh && turn % SSH_EVERY != 0) {
+            if !self.targets.has(target) || (target == Ssh && !turn.is_multiple_of(SSH_EVERY)) {
                 continue;
             }
             self.targets.step();

@@ -64,7 +64,7 @@ deploy-check:
 	run hadolint deploy/docker/Dockerfile; \
 	run helm lint --strict deploy/helm/conductor
 
-bench: ## Measure the conductor against the same agent spawned directly
+bench: ## Measure the conductor against the agent alone, over ssh and behind its peer
 	$(CARGO) run --release --package conductor-tests --bin bench
 
 # One green run proves little about races: this kills the service, its agents and

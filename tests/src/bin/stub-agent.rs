@@ -6,7 +6,8 @@
 //! - `n=100000 size=64`: so many numbered `agent_message_chunk` updates with a text of so many bytes;
 //! - `after=500`, with the above: one update more at once, the others after so many milliseconds;
 //! - `paced=500 n=200`: so many updates, 500 a second, the text of each being the time it was written at;
-//! - `permission`: asks permission once and reports how long the answer took;
+//! - `permission`: asks permission once and reports how long the answer took; `permission=policy` asks for something
+//!   that a policy can read and the default one allows;
 //! - `terminal=67108864`: has a terminal print so many bytes and waits for its end.
 //!
 //! `--start-delay-ms MS` makes it start as slowly as agents do that need a runtime and its modules first.
@@ -31,6 +32,9 @@ const BLOCK: usize = 256 << 10;
 
 /// The text of a streamed frame begins with its number, in so many digits.
 const NUMBER: usize = 8;
+
+/// A tool call that only reads the workspace, as a widespread agent writes it.
+const READ: &str = r#","title":"cat README.md","kind":"execute","rawInput":{"command":"cat README.md"},"_meta":{"claudeCode":{"toolName":"Bash"}}"#;
 
 fn main() -> anyhow::Result<()> {
     let (mut ready, mut resumes) = (None, false);
@@ -62,25 +66,26 @@ impl Agent {
     fn run(&mut self) -> anyhow::Result<()> {
         while let Some(line) = self.input.next()? {
             let line = self.input.buffer[line].to_vec();
-            let Some(id) = number(&line, b"\"id\":") else { continue };
+            let Some(id) = raw_id(&line) else { continue };
+            let id = String::from_utf8_lossy(id);
             match text(&line, b"\"method\":\"") {
                 Some(b"initialize") => {
                     let resume = if self.resumes { r#","resume":{}"# } else { "" };
                     let hello = format!(
                         r#"{{"protocolVersion":1,"agentCapabilities":{{"sessionCapabilities":{{"close":{{}}{resume}}}}},"agentInfo":{{"name":"stub","version":"1"}}}}"#
                     );
-                    self.answer(id, &hello)?;
+                    self.answer(&id, &hello)?;
                     self.tell_ready()?;
                 }
                 Some(b"session/new") => {
                     self.sessions += 1;
-                    self.answer(id, &format!(r#"{{"sessionId":"s-{}"}}"#, self.sessions))?;
+                    self.answer(&id, &format!(r#"{{"sessionId":"s-{}"}}"#, self.sessions))?;
                 }
                 Some(b"session/prompt") => {
                     let result = self.prompt(&line)?;
-                    self.answer(id, &result)?;
+                    self.answer(&id, &result)?;
                 }
-                Some(_) => self.answer(id, "{}")?,
+                Some(_) => self.answer(&id, "{}")?,
                 None => {}
             }
         }
@@ -94,7 +99,7 @@ impl Agent {
         }
     }
 
-    fn answer(&mut self, id: u64, result: &str) -> io::Result<()> {
+    fn answer(&mut self, id: &str, result: &str) -> io::Result<()> {
         self.write(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}\n").as_bytes())
     }
 
@@ -115,8 +120,9 @@ impl Agent {
                 .find(|(name, _)| *name == key)
                 .and_then(|(_, value)| value.parse::<usize>().ok())
         };
-        if wish == "permission" {
-            let asked = self.permission(&session)?;
+        if wish.starts_with("permission") {
+            let call = if wish == "permission=policy" { READ } else { "" };
+            let asked = self.permission(&session, call)?;
             return Ok(format!(r#"{{"stopReason":"end_turn","_meta":{{"ns":{}}}}}"#, asked.as_nanos()));
         }
         if let Some(bytes) = value("terminal") {
@@ -188,9 +194,10 @@ impl Agent {
         Ok(self.input.buffer[answer].to_vec())
     }
 
-    fn permission(&mut self, session: &str) -> anyhow::Result<Duration> {
+    /// Asks permission for a tool call of which more may be said than its id.
+    fn permission(&mut self, session: &str, call: &str) -> anyhow::Result<Duration> {
         let request = format!(
-            "{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"session/request_permission\",\"params\":{{\"sessionId\":\"{session}\",\"toolCall\":{{\"toolCallId\":\"t\"}},\"options\":[{{\"optionId\":\"yes\",\"name\":\"Yes\",\"kind\":\"allow_once\"}}]}}}}\n"
+            "{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"session/request_permission\",\"params\":{{\"sessionId\":\"{session}\",\"toolCall\":{{\"toolCallId\":\"t\"{call}}},\"options\":[{{\"optionId\":\"yes\",\"name\":\"Yes\",\"kind\":\"allow_once\"}}]}}}}\n"
         );
         let started = Instant::now();
         self.write(request.as_bytes())?;
@@ -221,6 +228,13 @@ fn chunk(session: &str, text: &str) -> String {
 fn text<'a>(line: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
     let rest = &line[memmem::find(line, key)? + key.len()..];
     Some(&rest[..memchr(b'"', rest)?])
+}
+
+/// The id of a frame as it stands there: whoever relays may have replaced it by a text.
+fn raw_id(line: &[u8]) -> Option<&[u8]> {
+    let key = b"\"id\":";
+    let rest = &line[memmem::find(line, key)? + key.len()..];
+    Some(&rest[..rest.iter().position(|byte| matches!(byte, b',' | b'}'))?])
 }
 
 /// The number after `key`.

@@ -179,11 +179,24 @@ fn is_verbose() -> bool {
     std::env::var_os("BENCH_VERBOSE").is_some()
 }
 
+fn read(value: &Value) -> Result<Action> {
+    Action::from_json(value).map_err(|why| anyhow!("{value}: {why}"))
+}
+
+/// Judges what agents ask for all day, so often in all.
+pub fn repeat(dir: &Path, times: usize) -> Result<()> {
+    let court = Court::open(dir)?;
+    let actions = ordinary().iter().map(read).collect::<Result<Vec<_>>>()?;
+    for action in actions.iter().cycle().take(times) {
+        court.judge(action);
+    }
+    Ok(())
+}
+
 /// One round of all rows.
 pub fn round(count: usize, rows: &mut Rows) -> Result<()> {
     let dir = tempfile::tempdir()?;
     let court = Court::open(dir.path())?;
-    let read = |value: &Value| Action::from_json(value).map_err(|why| anyhow!("{value}: {why}"));
     let actions = ordinary().iter().map(read).collect::<Result<Vec<_>>>()?;
     for action in &actions {
         court.judge(action);

@@ -91,11 +91,10 @@ impl Editor {
             format!(r#"{{"sessionId":"{session}","prompt":[{{"type":"text","text":"n=1 size=64"}}]{meta}}}"#);
         let started = Instant::now();
         let id = self.send("session/prompt", &params)?;
-        let head = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},");
         let mut answer = None;
         while answer.is_none() {
             self.lines(|line| {
-                if line.starts_with(head.as_bytes()) {
+                if answers(line, id) {
                     answer = Some(line.to_vec());
                 }
             })?;
@@ -107,7 +106,6 @@ impl Editor {
 
     /// Reads until a request is answered, and checks that it was so many frames, the answer included.
     fn until_answered(&mut self, id: u64, frames: usize, pause: &mut dyn FnMut(usize)) -> Result<()> {
-        let head = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},");
         let (mut seen, mut bytes) = (0, 0);
         loop {
             pause(bytes);
@@ -121,7 +119,7 @@ impl Editor {
                 continue;
             };
             let start = memrchr(b'\n', &block[..end]).map_or(0, |at| at + 1);
-            let ended = block[start..end].starts_with(head.as_bytes());
+            let ended = answers(&block[start..end], id);
             if ended && memmem::find(&block[start..end], b"\"result\":").is_none() {
                 bail!("the request failed: {}", show(&block[start..end]));
             }
@@ -195,25 +193,28 @@ impl Editor {
         Ok(started.elapsed())
     }
 
-    /// A prompt whose agent asks permission, which is given at once. Gives the time the agent waited.
-    pub fn permission(&mut self, session: &str) -> Result<Duration> {
-        let id = self.prompt(session, "permission")?;
-        let mut waited = None;
+    /// A prompt whose agent asks permission, which is given at once where this editor is asked. Gives the time the
+    /// agent waited, and whether the editor was asked.
+    pub fn permission(&mut self, session: &str, asks: Asks) -> Result<(Duration, bool)> {
+        let id = self.prompt(session, asks.prompt())?;
+        let (mut waited, mut was_asked) = (None, false);
         while waited.is_none() {
             let mut answer = None;
             self.lines(|line| {
                 if memmem::find(line, b"session/request_permission").is_some() {
-                    answer = number(line, b"\"id\":");
-                } else if number(line, b"\"id\":") == Some(id) {
+                    answer = raw_id(line).map(|id| String::from_utf8_lossy(id).into_owned());
+                } else if answers(line, id) {
                     waited = Some(number(line, b"\"ns\":").with_context(|| show(line)));
                 }
             })?;
             if let Some(id) = answer {
+                was_asked = true;
                 let outcome = r#"{"outcome":{"outcome":"selected","optionId":"yes"}}"#;
                 self.write(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{outcome}}}\n"))?;
             }
         }
-        waited.unwrap_or_else(|| bail!("no answer")).map(Duration::from_nanos)
+        let waited = waited.unwrap_or_else(|| bail!("no answer"))?;
+        Ok((Duration::from_nanos(waited), was_asked))
     }
 
     /// A prompt whose updates say when they were written. Gives how long each was under way.
@@ -226,7 +227,7 @@ impl Editor {
                 let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from);
                 match number(line, b"\"text\":\"") {
                     Some(sent) => delays.push(now.saturating_sub(Duration::from_nanos(sent))),
-                    None => ended |= number(line, b"\"id\":") == Some(id),
+                    None => ended |= answers(line, id),
                 }
             })?;
         }
@@ -246,7 +247,7 @@ impl Editor {
         let mut answer = None;
         while answer.is_none() {
             self.lines(|line| {
-                if number(line, b"\"id\":") == Some(id) {
+                if answers(line, id) {
                     answer = Some(line.to_vec());
                 }
             })?;
@@ -316,6 +317,24 @@ impl Drop for Editor {
     }
 }
 
+/// What an agent asks permission for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asks {
+    /// What no rule speaks of, so that the editor is asked.
+    Person,
+    /// What the default policy allows.
+    Policy,
+}
+
+impl Asks {
+    fn prompt(self) -> &'static str {
+        match self {
+            Self::Person => "permission",
+            Self::Policy => "permission=policy",
+        }
+    }
+}
+
 /// As much of a message as a decoding editor looks at.
 #[derive(Deserialize)]
 struct Message<'a> {
@@ -339,6 +358,18 @@ struct Update<'a> {
 #[derive(Deserialize)]
 struct Content<'a> {
     text: &'a str,
+}
+
+/// Whether a frame is the answer to a request of this editor's. Where in it the id stands is up to who wrote it last.
+fn answers(line: &[u8], id: u64) -> bool {
+    number(line, b"\"id\":") == Some(id) && memmem::find(line, b"\"method\":").is_none()
+}
+
+/// The id of a frame as it stands there, which may be a text.
+fn raw_id(line: &[u8]) -> Option<&[u8]> {
+    let key = b"\"id\":";
+    let rest = &line[memmem::find(line, key)? + key.len()..];
+    Some(&rest[..rest.iter().position(|byte| matches!(byte, b',' | b'}'))?])
 }
 
 fn text<'a>(line: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {

@@ -13,9 +13,10 @@ use tokio::runtime::{Builder, Runtime};
 use crate::{
     links::Door,
     machine::{self, Machine},
-    measure::{Amount, Seat, millis, rate},
+    measure::{Amount, millis, rate},
     rows::Rows,
-    service::{Programs, Service},
+    service::{Programs, Service, Way},
+    targets::Seat,
 };
 
 /// Frames of the session that is told again.
@@ -104,14 +105,16 @@ impl Lasting {
     /// stays with a process.
     pub fn idle(&mut self, machine: &mut Machine, rows: &mut Rows) -> Result<()> {
         machine.settle()?;
-        let service = Service::start(&self.programs)?;
-        let door = Door::to(&service, "shared");
-        let first = self.runtime.block_on(door.open_many(FIRST))?;
-        let before = settled(&service)?;
-        let links = self.runtime.block_on(door.open_many(SESSIONS))?;
-        rows.live.value((settled(&service)? - before) / SESSIONS as f64);
-        drop((first, links));
-        service.stop()?;
+        for (way, row) in [(Way::Tls, &mut rows.live), (Way::Plain, &mut rows.live_plain)] {
+            let service = Service::start_with(&self.programs, way, "")?;
+            let door = Door::to(&service, "shared");
+            let first = self.runtime.block_on(door.open_many(FIRST))?;
+            let before = settled(&service)?;
+            let links = self.runtime.block_on(door.open_many(SESSIONS))?;
+            row.value((settled(&service)? - before) / SESSIONS as f64);
+            drop((first, links));
+            service.stop()?;
+        }
 
         let service = Service::start(&self.programs)?;
         let door = Door::to(&service, "shared");

@@ -36,7 +36,7 @@ impl Door {
     pub fn to(service: &Service, agent: &str) -> Self {
         Self {
             global: Global { state_dir: Some(service.state()) },
-            endpoint: EndpointArgs::default(),
+            endpoint: EndpointArgs { ca_file: service.ca(), ..EndpointArgs::default() },
             choice: ChoiceArgs { agent: Some(agent.into()), ..ChoiceArgs::default() },
             cwd: service.work().display().to_string(),
         }

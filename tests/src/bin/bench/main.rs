@@ -1,59 +1,72 @@
-//! What does the conductor cost? The same very fast agent, spawned directly and through `connect` → gRPC →
-//! `serve`, in turn, round by round; a table of the ratios with the goals beside them. The method is described
-//! in `tests/bench/README.md`.
+//! What does the conductor cost? The same very fast agent, spawned directly, behind ssh, behind the ACP conductor and
+//! through `connect` → gRPC over TLS → `serve`, in turn, round by round; a table of the ratios with the goals beside
+//! them. The method is described in `tests/bench/README.md`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that reports to people")]
 
+mod acp;
 mod contained;
+mod crowds;
 mod decisions;
 mod editor;
 mod frames;
+mod instructions;
 mod journal;
 mod lasting;
 mod links;
 mod machine;
 mod measure;
+mod memory;
 mod on_record;
 mod parts;
 mod recording;
 mod relay;
 mod report;
+mod round_trips;
 mod rows;
 mod service;
 mod shipping;
 mod ssh;
+mod starts;
+mod streams;
+mod targets;
 
 use std::{fs, path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::{
+    acp::Acp,
     machine::Machine,
     measure::{Amount, Bench},
     parts::Part,
     service::Programs,
     ssh::Ssh,
+    targets::Targets,
 };
 
-const USAGE: &str = "bench [--quick] [--rounds N] [--only PART] [--against PROGRAM] [--json FILE]
+const USAGE: &str = "bench [--quick] [--rounds N] [--only PART] [--no-peers] [--against PROGRAM] [--json FILE]
 
   --quick       a short run of two rounds, for a first impression
   --rounds N    rounds [default: 5; BENCH_ROUNDS]
-  --only PART   one part of each round: round-trips, decisions, streams, crowds, terminal, starts, held, new, memory,
-                journal, recording, shipping, restart, reattach, idle or reconnect; ledger stands for journal to restart,
-                sessions for restart to reconnect
+  --only PART   one part of each round: round-trips, decisions, instructions, streams, crowds, terminal, starts, held,
+                new, memory, journal, recording, shipping, restart, reattach, idle or reconnect; ledger stands for
+                journal to restart, sessions for restart to reconnect
+  --no-peers    without the ACP conductor, which is fetched and built the first time
   --against PROGRAM   in the part recording, also compare with another build of `conductor`
   --json FILE   where everything goes, each round included [default: target/bench.json]";
 
 /// How to read the table, and what it does not say.
 const NOTES: &str = "\
-Ratios are the medians of the rounds' ratios of the conductor to another target; the relay only copies between pipes
-and TCP. Rows of the record have what their name says in the place of direct. n/a here: the ACP conductor. Not
-measured yet: permission decided by policy.";
+Ratios are the medians of the rounds' ratios of the conductor to another target; the relay only copies between pipes and
+TCP, acp is the official ACP conductor without proxies. Rows \"against\" something have that in the place of direct. The
+conductor speaks TLS, keeps its journal and asks its policy; prompts and permissions that are compared with ssh and acp
+do not wait for the disk there (recording = \"best-effort\"), as neither of those writes anything to a disk.";
 
 struct Options {
     quick: bool,
     rounds: Option<usize>,
     only: Option<Vec<Part>>,
+    peers: bool,
     against: Option<PathBuf>,
     json: PathBuf,
 }
@@ -63,6 +76,7 @@ fn main() -> Result<()> {
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [relay::NEAR, stub] => relay::near(stub),
         [relay::FAR, address, stub] => relay::far(address, stub),
+        [instructions::REPEAT, what, times] => instructions::repeat(what, times.parse()?),
         _ => bench(),
     }
 }
@@ -80,7 +94,10 @@ fn bench() -> Result<()> {
     let ssh = Ssh::start().inspect_err(|why| {
         eprintln!("no ssh to compare with, so its ratios noted elsewhere must do: {why}");
     });
-    let mut bench = Bench::start(programs, options.against, ssh.ok(), amount, machine)?;
+    let acp = if options.peers { Acp::install() } else { Err("--no-peers was given".into()) };
+    let acp = acp.inspect_err(|why| eprintln!("no ACP conductor to compare with: {why}"));
+    let targets = Targets::start(programs, ssh.ok(), acp.ok())?;
+    let mut bench = Bench::start(targets, options.against, amount, machine)?;
     for index in 0..rounds {
         eprintln!("round {} of {rounds}", index + 1);
         bench.round(index, options.only.as_deref())?;
@@ -102,8 +119,14 @@ fn options() -> Result<Option<Options>> {
         Ok(text) => Some(text.parse().context("BENCH_ROUNDS must be a number")?),
         Err(_) => None,
     };
-    let mut options =
-        Options { quick: false, rounds, only: None, against: None, json: "target/bench.json".into() };
+    let mut options = Options {
+        quick: false,
+        rounds,
+        only: None,
+        peers: true,
+        against: None,
+        json: "target/bench.json".into(),
+    };
     let mut args = std::env::args().skip(1);
     while let Some(flag) = args.next() {
         let mut value = || args.next().with_context(|| format!("{flag} needs a value"));
@@ -111,6 +134,7 @@ fn options() -> Result<Option<Options>> {
             "--quick" => options.quick = true,
             "--rounds" => options.rounds = Some(value()?.parse().context("--rounds needs a number")?),
             "--only" => options.only = Some(Part::parse(&value()?).context("--only needs a part's name")?),
+            "--no-peers" => options.peers = false,
             "--against" => options.against = Some(value()?.into()),
             "--json" => options.json = value()?.into(),
             "--help" | "-h" => return Ok(None),

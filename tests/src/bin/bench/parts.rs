@@ -5,6 +5,7 @@
 pub enum Part {
     RoundTrips,
     Decisions,
+    Instructions,
     Streams,
     Crowds,
     Terminal,
@@ -22,9 +23,10 @@ pub enum Part {
 }
 
 impl Part {
-    pub const ALL: [(&'static str, Self); 16] = [
+    pub const ALL: [(&'static str, Self); 17] = [
         ("round-trips", Self::RoundTrips),
         ("decisions", Self::Decisions),
+        ("instructions", Self::Instructions),
         ("streams", Self::Streams),
         ("crowds", Self::Crowds),
         ("terminal", Self::Terminal),

@@ -11,12 +11,13 @@ use tokio::runtime::{Builder, Runtime};
 use crate::{
     journal::{self, Amount},
     machine::Machine,
-    measure::{PACE, Seat, micros, rate},
+    measure::{PACE, micros, rate},
     on_record::OnRecord,
     report::{Row, median},
     rows::{Compared, Rows},
-    service::{Programs, Service},
+    service::{Programs, Service, Way},
     shipping,
+    targets::{Seat, UNSYNCED},
 };
 
 /// Everything that recording is measured with. What is not measured is not started.
@@ -139,13 +140,13 @@ impl Recording {
         rows: &mut Rows,
     ) -> Result<()> {
         if self.modes.is_none() {
-            let passing = Service::start_with(&self.programs, "[journal]\nrecording = \"best-effort\"\n")?;
-            self.modes = Some(Seats::take([passing, Service::start(&self.programs)?])?);
+            let unsynced = Service::start_with(&self.programs, Way::Tls, UNSYNCED)?;
+            self.modes = Some(Seats::take([unsynced, Service::start(&self.programs)?])?);
         }
         if let Some(seats) = &mut self.modes {
-            let (passing, durable) = seats.round(amount, index, machine, &mut rows.modes)?;
-            let sync = journal::plain_sync(self.dir.path(), amount.round_trips / 4)?;
-            rows.prompt_sync.pair(sync, durable - passing);
+            let (unsynced, durable) = seats.round(amount, index, machine, &mut rows.modes)?;
+            let syncs = journal::plain_syncs(self.dir.path(), amount.round_trips / 4)?;
+            rows.prompt_sync.pair(median(&syncs), durable - unsynced);
         }
         if let (None, Some(other)) = (&self.builds, &self.other) {
             let other = Programs { conductor: other.clone(), ..self.programs.clone() };

@@ -4,7 +4,10 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::machine::{self, Machine};
+use crate::{
+    machine::{self, Machine},
+    targets::{Each, Target},
+};
 
 /// The columns of the table: words first and last, numbers between.
 const HEADS: [&str; COLUMNS] = [
@@ -12,15 +15,16 @@ const HEADS: [&str; COLUMNS] = [
     "direct",
     "relay",
     "ssh",
+    "acp",
     "conductor",
     "× direct",
     "of rounds",
-    "× relay",
     "× ssh",
+    "× acp",
     "n",
     "goal",
 ];
-const COLUMNS: usize = 11;
+const COLUMNS: usize = 12;
 
 /// What must hold for a goal to be reached.
 #[derive(Debug, Clone, Copy)]
@@ -33,32 +37,18 @@ pub enum Goal {
     SshAtMost(f64, f64),
     /// Conductor / ssh is at least the first, likewise.
     SshAtLeast(f64, f64),
+    /// Conductor / the ACP conductor is at most this.
+    AcpAtMost(f64),
+    /// Conductor / the ACP conductor is at least this.
+    AcpAtLeast(f64),
+    /// Conductor / what it does under another condition, which is named, is at least this.
+    OwnAtLeast(f64, &'static str),
     /// Conductor − direct is at most this.
     AddedAtMost(f64),
     /// The conductor's own number is at most this.
     AtMost(f64),
     /// The conductor's own number is at least this.
     AtLeast(f64),
-}
-
-/// What was measured of each target. ssh is not installed everywhere.
-#[derive(Debug)]
-pub struct Each<T> {
-    pub direct: T,
-    pub relay: T,
-    pub ssh: Option<T>,
-    pub conductor: T,
-}
-
-impl<T> Each<T> {
-    pub fn map<U>(&self, get: impl Fn(&T) -> U) -> Each<U> {
-        Each {
-            direct: get(&self.direct),
-            relay: get(&self.relay),
-            ssh: self.ssh.as_ref().map(&get),
-            conductor: get(&self.conductor),
-        }
-    }
 }
 
 /// One measured thing: what it is, and the numbers of each round.
@@ -72,13 +62,17 @@ pub struct Row {
     relay: Vec<f64>,
     /// The agent behind ssh.
     ssh: Vec<f64>,
+    /// The agent behind the ACP conductor.
+    acp: Vec<f64>,
     conductor: Vec<f64>,
+    /// The conductor under the other condition that a goal names.
+    own: Vec<f64>,
 }
 
 impl Row {
     pub fn new(name: &'static str, unit: &'static str, goals: &'static [Goal]) -> Self {
-        let (direct, relay, ssh, conductor) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { name, unit, goals, direct, relay, ssh, conductor }
+        let [direct, relay, ssh, acp, conductor, own] = [const { Vec::new() }; 6];
+        Self { name, unit, goals, direct, relay, ssh, acp, conductor, own }
     }
 
     /// Adds a round of direct and conductor.
@@ -87,16 +81,24 @@ impl Row {
         self.conductor.push(conductor);
     }
 
-    /// Adds a round of ssh.
-    pub fn ssh(&mut self, ssh: f64) {
-        self.ssh.push(ssh);
+    /// Adds a round of every target that was measured. `ours` says in which of its variants the conductor counts.
+    pub fn each(&mut self, each: &Each<f64>, ours: Target) {
+        let Self { direct, relay, ssh, acp, conductor, .. } = self;
+        let columns = [
+            (direct, Target::Direct),
+            (relay, Target::Relay),
+            (ssh, Target::Ssh),
+            (acp, Target::Acp),
+            (conductor, ours),
+        ];
+        for (column, target) in columns {
+            column.extend(each.get(target).copied());
+        }
     }
 
-    /// Adds a round of every target.
-    pub fn each(&mut self, each: &Each<f64>) {
-        self.pair(each.direct, each.conductor);
-        self.relay.push(each.relay);
-        self.ssh.extend(each.ssh);
+    /// Adds a round of what the conductor does under the other condition that a goal names.
+    pub fn own(&mut self, own: f64) {
+        self.own.push(own);
     }
 
     /// Adds a round of a thing that only the conductor has.
@@ -124,11 +126,15 @@ impl Row {
             [] => Some(to_direct / noted).filter(|ratio| !ratio.is_nan()),
             _ => Some(median(&self.ratios(&self.ssh))),
         };
+        let to_acp = (!self.acp.is_empty()).then(|| median(&self.ratios(&self.acp)));
         match goal {
             Goal::RatioAtMost(most) => Some(to_direct <= most),
             Goal::RatioAtLeast(least) => Some(to_direct >= least),
             Goal::SshAtMost(most, noted) => to_ssh(noted).map(|ratio| ratio <= most),
             Goal::SshAtLeast(least, noted) => to_ssh(noted).map(|ratio| ratio >= least),
+            Goal::AcpAtMost(most) => to_acp.map(|ratio| ratio <= most),
+            Goal::AcpAtLeast(least) => to_acp.map(|ratio| ratio >= least),
+            Goal::OwnAtLeast(least, _) => Some(median(&self.ratios(&self.own)) >= least),
             Goal::AddedAtMost(most) => Some(median(&self.added()) <= most),
             Goal::AtMost(most) => Some(median(&self.conductor) <= most),
             Goal::AtLeast(least) => Some(median(&self.conductor) >= least),
@@ -147,6 +153,12 @@ impl Row {
             Goal::RatioAtLeast(least) => format!("≥ {} ×{direct}", number(least)),
             Goal::SshAtMost(most, ssh) => format!("≤ {} × ssh{}", number(most), noted(most, ssh)),
             Goal::SshAtLeast(least, ssh) => format!("≥ {} × ssh{}", number(least), noted(least, ssh)),
+            Goal::AcpAtMost(most) => format!("≤ {} × acp", number(most)),
+            Goal::AcpAtLeast(least) => format!("≥ {} × acp", number(least)),
+            Goal::OwnAtLeast(least, of) => {
+                let ratio = number(median(&self.ratios(&self.own)));
+                format!("≥ {} × {of} ({ratio})", number(least))
+            }
             Goal::AddedAtMost(most) => format!("≤ {} {} added", number(most), self.unit),
             Goal::AtMost(most) => format!("≤ {} {}", number(most), self.unit),
             Goal::AtLeast(least) => format!("≥ {} {}", number(least), self.unit),
@@ -179,11 +191,12 @@ impl Row {
             show(&self.direct),
             show(&self.relay),
             show(&self.ssh),
+            show(&self.acp),
             show(&self.conductor),
             show(&ratios),
             spread,
-            show(&self.ratios(&self.relay)),
             show(&self.ratios(&self.ssh)),
+            show(&self.ratios(&self.acp)),
             self.conductor.len().to_string(),
             self.goals(),
         ]
@@ -199,17 +212,22 @@ impl Row {
             "direct": middle(&self.direct),
             "relay": middle(&self.relay),
             "ssh": middle(&self.ssh),
+            "acp": middle(&self.acp),
             "conductor": middle(&self.conductor),
             "ratio": middle(&ratios),
             "ratio_to_relay": middle(&self.ratios(&self.relay)),
             "ratio_to_ssh": middle(&self.ratios(&self.ssh)),
+            "ratio_to_acp": middle(&self.ratios(&self.acp)),
+            "ratio_to_own": middle(&self.ratios(&self.own)),
             "added": middle(&self.added()),
             "goals": self.goals.iter().map(goal).collect::<Vec<_>>(),
             "rounds": {
                 "direct": self.direct,
                 "relay": self.relay,
                 "ssh": self.ssh,
+                "acp": self.acp,
                 "conductor": self.conductor,
+                "own": self.own,
                 "ratio": ratios,
             },
         })

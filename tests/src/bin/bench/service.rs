@@ -12,6 +12,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
+use conductor_tests::certificates::{Authority, Certificate};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -76,44 +77,66 @@ impl Programs {
     }
 }
 
+/// How editors come to a service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// As from another host.
+    Tls,
+    /// As only on the same host.
+    Plain,
+}
+
 /// A running service.
 pub struct Service {
     programs: Programs,
     child: Child,
     dir: TempDir,
+    /// The CA by which its certificate is known, if it has one.
+    ca: Option<PathBuf>,
     watch: Sender<()>,
 }
 
 impl Service {
     pub fn start(programs: &Programs) -> Result<Self> {
-        Self::start_with(programs, "")
+        Self::start_with(programs, Way::Tls, "")
     }
 
     /// Starts one with more settings.
-    pub fn start_with(programs: &Programs, settings: &str) -> Result<Self> {
-        let service = Self::start_in(programs, settings, None)?;
+    pub fn start_with(programs: &Programs, way: Way, settings: &str) -> Result<Self> {
+        let service = Self::start_in(programs, way, settings, None)?;
         service.until_asked()?;
         Ok(service)
     }
 
     /// Starts one with a state directory that is there already.
     pub fn start_at(programs: &Programs, state: &Path) -> Result<Self> {
-        Self::start_in(programs, "", Some(state))
+        Self::start_in(programs, Way::Tls, "", Some(state))
     }
 
-    fn start_in(programs: &Programs, settings: &str, state: Option<&Path>) -> Result<Self> {
+    fn start_in(programs: &Programs, way: Way, settings: &str, state: Option<&Path>) -> Result<Self> {
         let dir = TempDir::with_prefix("conductor-bench-")?;
         let base = dir.path().canonicalize()?;
         fs::create_dir(base.join("work"))?;
+        // What the stub agent asks to read.
+        fs::write(base.join("work/README.md"), "text")?;
         match state {
             Some(state) => symlink(state.canonicalize()?, base.join("state"))?,
             None => fs::create_dir(base.join("state"))?,
         }
+        let (ca, tls) = match way {
+            Way::Tls => {
+                let authority = Authority::new(&base, "tls");
+                let pair = authority.sign("server", &Certificate::server());
+                let (cert, key) = (pair.cert.display(), pair.key.display());
+                (Some(authority.file), format!("[service.tls]\ncert = \"{cert}\"\nkey = \"{key}\"\n"))
+            }
+            Way::Plain => (None, String::new()),
+        };
         let config = base.join("agents.toml");
-        fs::write(&config, format!("{}\n{settings}", configuration(programs, &base)))?;
+        fs::write(&config, format!("{}\n{tls}{settings}", configuration(programs, &base)))?;
         let child = spawn(programs, &base)?;
         let watch = watch(child.id());
-        let mut service = Self { programs: programs.clone(), child, dir, watch };
+        let mut service = Self { programs: programs.clone(), child, dir, ca, watch };
         service.until_ready()?;
         Ok(service)
     }
@@ -191,23 +214,35 @@ impl Service {
         self.watch.send(()).ok();
     }
 
+    /// The CA to know its certificate by.
+    pub fn ca(&self) -> Option<PathBuf> {
+        self.ca.clone()
+    }
+
     /// A bridge to one of the agents, no handshake yet.
     pub fn bridge(&self, agent: &str) -> Result<Editor> {
-        let mut command = Command::new(&self.programs.conductor);
-        command.args(["connect", "--agent", agent, "--state-dir"]).arg(self.path("state"));
-        clean(&mut command);
-        Editor::spawn(command.current_dir(self.work()))
+        Editor::spawn(&mut self.connect(agent))
     }
 
     /// A bridge that will lose its service and need not say so, perhaps on another way there.
     pub fn bridge_by(&self, port: Option<u16>, agent: &str) -> Result<Editor> {
+        let mut command = self.connect(agent);
+        if let Some(port) = port {
+            let scheme = if self.ca.is_some() { "https" } else { "http" };
+            command.args(["--endpoint", &format!("{scheme}://127.0.0.1:{port}")]);
+        }
+        Editor::spawn(command.stderr(Stdio::null()))
+    }
+
+    fn connect(&self, agent: &str) -> Command {
         let mut command = Command::new(&self.programs.conductor);
         command.args(["connect", "--agent", agent, "--state-dir"]).arg(self.state());
-        if let Some(port) = port {
-            command.args(["--endpoint", &format!("127.0.0.1:{port}")]);
+        if let Some(ca) = &self.ca {
+            command.arg("--ca-file").arg(ca);
         }
         clean(&mut command);
-        Editor::spawn(command.stderr(Stdio::null()).current_dir(self.work()))
+        command.current_dir(self.work());
+        command
     }
 
     /// A bridge with its handshake done.
@@ -266,7 +301,7 @@ fn spawn(programs: &Programs, base: &Path) -> Result<Child> {
     Ok(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()?)
 }
 
-/// The same agent in several kinds: one session to a process, slow to start, many sessions to a process, able to
+/// The same agent in several kinds: one session to a process, the same without a spare one, slow to start, many sessions to a process, able to
 /// take sessions back, and released as soon as its sessions rest.
 fn configuration(programs: &Programs, base: &Path) -> String {
     let base = base.display();
@@ -286,6 +321,13 @@ per_minute = 1000000
 [agents.stub]
 command = "{stub}"
 args = ["--ready", "{base}/ready-stub"]
+max = 256
+max_per_user = 256
+
+# No process waits for a session.
+[agents.cold]
+command = "{stub}"
+warm = 0
 max = 256
 max_per_user = 256
 

@@ -3,7 +3,7 @@
 CARGO ?= cargo
 .DEFAULT_GOAL := help
 
-.PHONY: help build test check fmt-check clippy doc deny deploy-check bench lab soak fuzz
+.PHONY: help build test check fmt-check clippy doc deny deploy-check bench lab soak fuzz tour
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -113,3 +113,6 @@ fuzz: ## Fuzz every reader for FUZZ_SECONDS (default 60) with a sanitizer; needs
 # `make lab LAB="--readme README.md"` renews the README's table.
 lab: build ## Try real agents with a fake model; prints what works
 	python3 tests/lab/lab.py $(LAB)
+
+tour: build ## Take the README's pictures, of a real service in a place of its own
+	python3 tests/tour/tour.py

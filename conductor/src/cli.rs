@@ -44,7 +44,7 @@ pub use self::removal::{EraseArgs, RetainArgs};
 pub use self::search::{GivenKind, SearchArgs};
 pub use self::tail::TailArgs;
 pub use self::usage::UsageArgs;
-use crate::{clock, config::GivenUrl};
+use crate::{clock, config, config::GivenUrl};
 
 /// The top level.
 #[derive(Debug, Parser)]
@@ -146,7 +146,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
     /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:7420]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = config::parse_listen)]
     pub listen: Option<SocketAddr>,
     /// Database of the ledger, as postgres://USER@HOST/DATABASE; better set by
     /// the variable or by `ledger.url` in the file, as others see arguments

@@ -25,7 +25,7 @@ use crate::{
         history_client::HistoryClient, identity_client::IdentityClient, limits_client::LimitsClient,
         sessions_client::SessionsClient, sharing_client::SharingClient, tokens_client::TokensClient,
     },
-    tls::words::Failure,
+    tls::{self, words::Failure},
 };
 
 /// How long the service may take to accept a connection.
@@ -145,11 +145,18 @@ impl Client {
         };
         let channel = channel.map_err(|error| match Failure::find(&error) {
             Some(failure) => Unreachable { message: failure.explain(&url), passing: failure.is_passing() },
-            None => Unreachable::passing(format!(
-                "no conductor answers at {url} ({}); start one with `conductor serve`, \
-                 or name another with --endpoint",
-                root_cause(&error)
-            )),
+            None => {
+                let remedy = match tls::is_elsewhere(&url) {
+                    true => {
+                        "see that the address is right, that it runs there, and that no firewall is between"
+                    }
+                    false => "start one with `conductor serve`, or name another with --endpoint",
+                };
+                Unreachable::passing(format!(
+                    "no conductor answers at {url} ({}); {remedy}",
+                    root_cause(&error)
+                ))
+            }
         })?;
         let has_token = bearer.is_some();
         Ok(Self { endpoint: url, has_token, channel: InterceptedService::new(channel, Bearer(bearer)) })

@@ -55,7 +55,7 @@ pub use self::{
     error::{ConfigError, Place},
     feed::{Feed, FeedFormat},
     limits::{Limits, Quota},
-    listen::{ListenRefused, check_listen},
+    listen::{ListenRefused, check_listen, parse_listen},
     people::{GitIdentity, SecretSource, Secrets, User, Users},
     policy::{McpServer, PolicyFiles},
     recording::{Journal, Ledger, Recording},
@@ -148,10 +148,12 @@ impl Config {
         env: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Option<PathBuf> {
         let named = explicit.filter(|path| !path.as_os_str().is_empty()).map(Path::to_owned);
-        named.or_else(|| {
-            let usual = Environment::new(env).user_file().into_iter().chain([SYSTEM_FILE.into()]);
-            usual.into_iter().find(|path| Source::is_there(path))
-        })
+        named.or_else(|| Self::usual_files(env).into_iter().find(|path| Source::is_there(path)))
+    }
+
+    /// Where [`Config::load`] looks for a file if none is named: the user's, then the machine's.
+    pub fn usual_files(env: impl IntoIterator<Item = (OsString, OsString)>) -> Vec<PathBuf> {
+        Environment::new(env).user_file().into_iter().chain([SYSTEM_FILE.into()]).collect()
     }
 
     /// [`Config::load`] with the machine's file named, so that tests need not

@@ -7,6 +7,7 @@ mod record;
 
 use std::{
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
 };
@@ -29,7 +30,7 @@ use crate::{
     admin::{self, Admin, Sources},
     agent::strays,
     approvals::{self, Approvals},
-    banner,
+    banner::Banner,
     catalogue::{Catalogue, probe::Probe},
     cli::{Global, ServeArgs},
     config::{Config, Loaded, check_listen},
@@ -151,8 +152,7 @@ struct Prepared {
 
 fn load(args: &ServeArgs) -> Result<Prepared, String> {
     let mut read = Read::default();
-    let file = Config::file(args.config.as_deref(), std::env::vars_os());
-    read.next(file.as_deref());
+    let file = config_file(args.config.as_deref(), &mut read);
     let loaded = Config::load(file.as_deref(), std::env::vars_os()).map_err(|error| error.to_string())?;
     let tls = &loaded.config.service.tls;
     if let Some(listen) = args.listen {
@@ -161,6 +161,16 @@ fn load(args: &ServeArgs) -> Result<Prepared, String> {
     let served = Served::read(tls).map_err(|refused| format!("[service.tls]: {refused}"))?;
     let policy = load_policy(args, &loaded.config, &mut read).map_err(|error| error.to_string())?;
     Ok(Prepared { loaded, policy, served, read })
+}
+
+/// The configuration's file, if there is one. If not, one that somebody makes is a change, too.
+fn config_file(named: Option<&Path>, read: &mut Read) -> Option<PathBuf> {
+    let file = Config::file(named, std::env::vars_os());
+    match &file {
+        Some(file) => read.next(Some(file)),
+        None => Config::usual_files(std::env::vars_os()).iter().for_each(|file| read.next(Some(file))),
+    }
+    file
 }
 
 /// The rules that hold: of the file that was named, or the built-in ones.
@@ -277,7 +287,15 @@ async fn serve(
     state.write_endpoint(&endpoint).map_err(|error| error.to_string())?;
     let agents = pool.status().borrow().clone();
     let aside = config.feed.is_stdout();
-    banner::print(&endpoint, state.path(), loaded.file.as_deref(), &agents, aside);
+    let usual = Config::usual_files(std::env::vars_os());
+    let banner = Banner {
+        endpoint: &endpoint,
+        state: state.path(),
+        config: loaded.file.as_deref(),
+        usual: usual.first().map(PathBuf::as_path),
+        agents: &agents,
+    };
+    banner.print(aside);
     info!(%endpoint, policy = hub.policy.current().revision(), "ready");
     let probe = Probe {
         catalogue,
@@ -399,15 +417,14 @@ fn start_admin(hub: &Hub, sources: Sources, address: Option<SocketAddr>) -> Resu
 /// sessions. Gives back which files were read.
 async fn reload(
     args: &ServeArgs,
-    file: Option<&std::path::Path>,
+    file: Option<&Path>,
     publish: &watch::Sender<Arc<Config>>,
     rule: &Publisher,
     hub: &Hub,
 ) -> Read {
     let reloads = &hub.metrics.reloads;
     let mut read = Read::default();
-    let file = Config::file(args.config.as_deref().or(file), std::env::vars_os());
-    read.next(file.as_deref());
+    let file = config_file(args.config.as_deref().or(file), &mut read);
     let loaded = Config::load(file.as_deref(), std::env::vars_os());
     // The rules are read anew even if the rest cannot be used.
     let config =

@@ -17,6 +17,7 @@ mod calls;
 mod choice;
 mod counting;
 mod deadlines;
+mod denials;
 mod ending;
 mod excuses;
 mod farewell;

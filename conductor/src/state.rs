@@ -407,7 +407,8 @@ pub enum StateError {
     },
     /// No service holds it.
     #[error(
-        "no conductor is running with the state directory {}; start one with `conductor serve`",
+        "no conductor is running with the state directory {}; start one with `conductor serve`, \
+         or use one on another host after `conductor login --endpoint https://HOST:7420`",
         path.display()
     )]
     NotRunning {

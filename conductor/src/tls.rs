@@ -33,6 +33,11 @@ pub fn is_protected(url: &Url) -> bool {
     }
 }
 
+/// Whether an address is on another host.
+pub fn is_elsewhere(address: &str) -> bool {
+    Url::parse(address).is_ok_and(|url| !is_loopback(&url))
+}
+
 /// Whether an address is on this host.
 pub fn is_loopback(url: &Url) -> bool {
     match url.host() {

@@ -96,6 +96,19 @@ fn a_file_is_checked() {
 }
 
 #[test]
+fn the_rules_in_the_readme_can_be_used() {
+    let readme = include_str!("../../README.md");
+    let blocks = readme.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let rules: Vec<&str> = blocks.filter(|block| block.contains("[[rule]]")).collect();
+    assert!(rules.len() >= 3, "{rules:#?}");
+    for block in rules {
+        let (_kept, path) = file(block);
+        let (code, out, told) = run(&["check", &path], "");
+        assert_eq!((code, told.as_str()), (Some(0), ""), "{out}\n{block}");
+    }
+}
+
+#[test]
 fn presets_are_shown_and_can_be_checked() {
     let (code, out, _) = run(&["show"], "");
     assert_eq!(code, Some(0));

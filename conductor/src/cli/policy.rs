@@ -27,18 +27,17 @@ pub enum PolicyAction {
     Check(CheckPolicyArgs),
     /// List the presets, or print one: rules to use, to read and to copy
     Show(ShowPolicyArgs),
-    /// Tell what a policy says to a request, and why: JSON on stdin, JSON on stdout
-    #[command(
-        after_help = "A request is {\"user\", \"teams\", \"role\", \"agent\", \"mode\", \"model\", \"cwd\", \"roots\",\n\
+    /// Tell what the rules say to something, and why
+    #[command(after_help = "Try it:  conductor policy explain --run 'git log | head'\n\n\
+        Programs give a request as JSON on stdin, and get JSON. A request is {\"user\", \"teams\", \"role\", \"agent\", \"mode\", \"model\", \"cwd\", \"roots\",\n\
         \"interactive\", \"action\"}; all but \"action\" may be left out. An action is one of\n\
         {\"shell\": LINE}, {\"argv\": [WORD, …]}, {\"read\": PATH}, {\"write\": PATH}, {\"fetch\": URL},\n\
         {\"mcp\": {\"server\", \"tool\", \"arguments\"}}, {\"mode\": ID}, and {\"permission\": PARAMS}, which is\n\
         what an agent sends with session/request_permission. The answer has \"decision\" (allow,\n\
         ask or deny), \"rule\", \"rules\", \"reason\", \"sub_actions\" and \"revision\".\n\
+        As in:  echo '{\"action\": {\"shell\": \"git log | head\"}}' | conductor policy explain\n\n\
         Paths and programs are looked up on this machine. Nothing is run.\n\
-        Try it:  echo '{\"action\": {\"shell\": \"git log | head\"}}' | conductor policy explain\n\
-        Exit codes: 0 it was explained, whatever the decision, 1 it could not be, 2 command line."
-    )]
+        Exit codes: 0 it was explained, whatever the decision, 1 it could not be, 2 command line.")]
     Explain(ExplainPolicyArgs),
     /// Show which share of what agents did had a decision, by agent and version
     #[command(
@@ -165,14 +164,47 @@ pub struct ShowPolicyArgs {
     pub json: bool,
 }
 
-/// How to explain.
+/// What to explain, and how.
 #[derive(Debug, Args)]
 pub struct ExplainPolicyArgs {
-    /// Policy file [default: the preset `default`]
+    /// A command line, as for a shell
+    #[arg(long, value_name = "LINE", group = "what")]
+    pub run: Option<String>,
+    /// A path that is read
+    #[arg(long, value_name = "PATH", group = "what")]
+    pub read: Option<String>,
+    /// A path that is written
+    #[arg(long, value_name = "PATH", group = "what")]
+    pub write: Option<String>,
+    /// An address that is fetched
+    #[arg(long, value_name = "URL", group = "what")]
+    pub fetch: Option<String>,
+    /// Who prompts
+    #[arg(long, value_name = "NAME", requires = "what")]
+    pub user: Option<String>,
+    /// A team of theirs; may be given several times
+    #[arg(long, value_name = "NAME", requires = "what")]
+    pub team: Vec<String>,
+    /// Which agent asks
+    #[arg(long, value_name = "NAME", requires = "what")]
+    pub agent: Option<String>,
+    /// The mode that the session is in
+    #[arg(long, value_name = "MODE", requires = "what")]
+    pub mode: Option<String>,
+    /// The session's directory [default: the current one]
+    #[arg(long, value_name = "DIR", requires = "what")]
+    pub cwd: Option<PathBuf>,
+    /// Print JSON, for machines
+    #[arg(long, requires = "what")]
+    pub json: bool,
+    /// Policy file [default: the one that `serve` would use]
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
+    /// Configuration file, which names the policy [default: the one that `serve` would use]
+    #[arg(long, value_name = "FILE", env = "CONDUCTOR_CONFIG", conflicts_with = "policy")]
+    pub config: Option<PathBuf>,
     /// Read one request from each line, and print one answer per line; a line that cannot be
     /// read is answered with "decision": "deny" and an "error"
-    #[arg(long)]
+    #[arg(long, conflicts_with = "what")]
     pub batch: bool,
 }

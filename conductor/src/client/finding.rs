@@ -176,7 +176,7 @@ fn of_state(state: &StateDir, url: &str, is_named: bool) -> Result<Token, Unreac
             state.path().display()
         ))
     };
-    if Url::parse(url).is_ok_and(|url| !tls::is_loopback(&url)) {
+    if tls::is_elsewhere(url) {
         return Err(none());
     }
     match state.read_token() {

@@ -192,9 +192,13 @@ fn restarted(name: &str, stopped: u32, lifted: bool) -> String {
 }
 
 fn table(agents: &[Agent], style: Style) -> String {
+    // Those that can be used are what most people look for.
+    let (ready, others): (Vec<&Agent>, Vec<&Agent>) =
+        agents.iter().partition(|agent| agent.state() == AgentState::Ready);
+    let agents = [ready, others].concat();
     let mut table = Table::new(0);
     table.row(["NAME", "STATE", "PROCESSES", "SESSIONS", "WAITING", "RESTARTS", "VERSION", "LAST EXIT"]);
-    for agent in agents {
+    for agent in &agents {
         let sessions: u64 = agent.processes.iter().map(|process| u64::from(process.sessions)).sum();
         table.row([
             format!("{}{}", escape(agent.name.as_bytes(), SHOWN), if agent.is_default { "*" } else { "" }),

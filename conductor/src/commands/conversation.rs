@@ -196,6 +196,11 @@ fn understand(frame: &Frame) -> Option<Heard> {
 fn explain(error: &Value) -> Failure {
     let number = error["code"].as_i64().unwrap_or_default();
     let mut text = match error["message"].as_str() {
+        // What JSON-RPC calls every mishap. Whose it was, and what to do, is more than an agent tells.
+        Some("Internal error") => "the agent failed (Internal error); it may not be set up: give it what it needs, \
+            a key for instance, with `env` or `env_from` in agents.toml. What it writes to stderr is in the log of \
+            `conductor serve --log debug`."
+            .to_string(),
         Some(message) if !message.is_empty() => message.to_string(),
         _ => format!("the agent answered with error {number} and no message"),
     };
@@ -252,5 +257,7 @@ mod tests {
             "the agent answered with error -5 and no message"
         );
         assert!(text(r#"{"id":1,"error":{"code":-32000,"message":"log in"}}"#).contains("wants a login"));
+        let failed = text(r#"{"id":1,"error":{"code":-32603,"message":"Internal error","data":"no key"}}"#);
+        assert!(failed.contains("may not be set up") && failed.ends_with("details: no key"), "{failed}");
     }
 }

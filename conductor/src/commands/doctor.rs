@@ -12,7 +12,7 @@ mod report;
 use std::{io::stdout, process::ExitCode};
 
 use self::report::{Check, Verdict};
-use super::terminal::{Style, clean, print};
+use super::terminal::{Style, clean, print, width};
 use crate::{
     agent::strays,
     cli::{DoctorArgs, Global},
@@ -29,7 +29,7 @@ pub fn run(global: &Global, args: &DoctorArgs) -> ExitCode {
     let text = if args.json {
         format!("{:#}\n", report::as_json(&checks))
     } else {
-        report::as_text(&checks, Style::of(&stdout()))
+        report::as_text(&checks, Style::of(&stdout()), width(&stdout()))
     };
     if let Err(message) = print(&text) {
         return fail(&message);

@@ -68,7 +68,7 @@ fn chosen(mut agents: Vec<AgentModels>, args: &ModelsArgs) -> Result<Vec<AgentMo
     Ok(agents)
 }
 
-/// The models, then the modes if there are any.
+/// The models, then the modes if there are any, then the agents that cannot be used.
 fn text(agents: &[AgentModels], style: Style) -> String {
     let models = table("MODEL", agents, |agent| &agent.models, true);
     let modes = table("MODE", agents, |agent| &agent.modes, false);
@@ -77,7 +77,32 @@ fn text(agents: &[AgentModels], style: Style) -> String {
         let gap = if out.is_empty() { "" } else { "\n" };
         out.push_str(&format!("{gap}{}\n{}\n", style.bold(&lines[0]), lines[1..].join("\n")));
     }
+    // Below, since their reasons are longer than any column.
+    let absent: Vec<&AgentModels> = agents.iter().filter(|agent| is_absent(agent)).collect();
+    if !absent.is_empty() {
+        let gap = if out.is_empty() { "" } else { "\n" };
+        out.push_str(&format!("{gap}{}\n", style.bold("NOT AVAILABLE")));
+        let mut table = Table::new(0);
+        for agent in absent {
+            let reason = escape(format!("{}: {}", state(agent), agent.reason).as_bytes(), 4 * SHOWN);
+            table.row([named(agent), reason]);
+        }
+        table.lines().iter().for_each(|line| out.push_str(&format!("{}\n", style.dim(line))));
+    }
     out
+}
+
+/// Whether nothing is known of an agent but that it cannot be used.
+fn is_absent(agent: &AgentModels) -> bool {
+    agent.state() != AgentState::Ready && agent.models.is_empty() && agent.modes.is_empty()
+}
+
+fn named(agent: &AgentModels) -> String {
+    format!("{}{}", shown(&agent.name), if agent.is_default { "*" } else { "" })
+}
+
+fn shown(text: &str) -> String {
+    if text.is_empty() { "-".into() } else { escape(text.as_bytes(), SHOWN) }
 }
 
 fn table(
@@ -88,10 +113,9 @@ fn table(
 ) -> Vec<String> {
     let mut table = Table::new(0);
     table.row(["AGENT", what, "NAME", "ALIASES", "STATUS"]);
-    let shown = |text: &str| if text.is_empty() { "-".into() } else { escape(text.as_bytes(), SHOWN) };
-    for agent in agents {
+    for agent in agents.iter().filter(|agent| !is_absent(agent)) {
         let choices = list(agent);
-        let name = format!("{}{}", shown(&agent.name), if agent.is_default { "*" } else { "" });
+        let name = named(agent);
         if choices.is_empty() && with_empty {
             let none =
                 if agent.reason.is_empty() { "it offers none".to_owned() } else { status(agent, None) };
@@ -210,15 +234,17 @@ mod tests {
     }
 
     #[test]
-    fn models_stand_before_modes_and_reasons_in_the_last_column() {
+    fn models_stand_before_modes_and_agents_that_cannot_be_used_below() {
         let expected = "\
 AGENT    MODEL  NAME  ALIASES  STATUS
 claude*  opus   Opus  smart    available, the agent's default
 claude*  beta   beta  -        not told by the agent
-codex    -      -     -        unavailable: not on PATH
 
 AGENT    MODE  NAME  ALIASES  STATUS
 claude*  plan  Plan  -        available
+
+NOT AVAILABLE
+codex  unavailable: not on PATH
 ";
         let shown = chosen(agents(), &args(None, false)).unwrap();
         assert_eq!(text(&shown, Style::default()), expected);

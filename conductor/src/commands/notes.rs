@@ -38,6 +38,18 @@ impl Notes {
         self.print(&format!("{text}\n"));
     }
 
+    /// Writes a notice; one that people should not miss stands out.
+    pub(super) fn notice(&mut self, title: &str, more: &str, is_grave: bool) {
+        let colon = if title.is_empty() || more.is_empty() { "" } else { ": " };
+        let head = format!("! {title}{colon}");
+        if is_grave && !self.quiet {
+            let line = format!("{}{}\n", self.style.paint("33", &head), self.style.dim(more));
+            self.print(&line);
+        } else {
+            self.note(&(head + more));
+        }
+    }
+
     /// Writes about a tool call.
     pub(super) fn tool(&mut self, note: &Note) {
         let (mark, colour) = note.mark;

@@ -75,6 +75,27 @@ pub(super) fn width(stream: &(impl IsTerminal + AsFd)) -> Option<usize> {
     stream.is_terminal().then(|| usize::from(columns()))
 }
 
+/// The text in lines of at most so many characters, unless a word has more.
+pub(super) fn fold(text: &str, room: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    let mut used = 0;
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        match lines.last_mut() {
+            Some(line) if used == 0 || used + 1 + length <= room => {
+                let gap = if used == 0 { "" } else { " " };
+                *line += &format!("{gap}{word}");
+                used += gap.len() + length;
+            }
+            _ => {
+                lines.push(word.to_owned());
+                used = length;
+            }
+        }
+    }
+    lines
+}
+
 /// Text of several lines from someone who may mean harm: newlines and tabs
 /// stay, characters that steer a terminal or reverse the order of what it
 /// shows do not.
@@ -171,6 +192,13 @@ mod tests {
         assert_eq!(with(true, &[("NO_COLOR", "1")]), "x");
         assert_eq!(with(true, &[("TERM", "dumb")]), "x");
         assert_eq!(with(false, &[]), "x");
+    }
+
+    #[test]
+    fn folding_breaks_between_words_only() {
+        assert_eq!(fold("one two three", 7), ["one two", "three"]);
+        assert_eq!(fold("a word/of/many/characters b", 6), ["a", "word/of/many/characters", "b"]);
+        assert_eq!(fold("", 6), [""]);
     }
 
     #[test]

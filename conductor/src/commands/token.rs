@@ -19,6 +19,7 @@ use crate::{
     clock::rfc3339_us,
     frame::escape,
     proto::{ApiToken, CreateTokenRequest, ListTokensRequest, RevokeTokenRequest, TokenState},
+    tls,
 };
 
 /// How much of one value is shown in a table.
@@ -85,16 +86,36 @@ async fn create(global: &Global, args: &CreateTokenArgs) -> Result<(), String> {
     }
     print(&format!("{}\n", made.token))?;
     say(&format!(
-        "token {} for {}, good until {}. It is not shown again.\n\
-         Its user gives it to `conductor login --endpoint {}`, or sets it as CONDUCTOR_TOKEN.\n\
+        "token {} for {}, good until {}. It is not shown again.\n{}\n\
          To take it back: conductor token revoke {}",
         info.id,
         info.user,
         rfc3339_us(info.expires_us),
-        client.endpoint,
+        handing_over(&client.endpoint),
         info.id,
     ));
     Ok(())
+}
+
+/// How the token's user uses it. The address by which this host calls itself leads nowhere on
+/// another one.
+fn handing_over(endpoint: &str) -> String {
+    let port = endpoint.rsplit(':').next().unwrap_or_default();
+    match (tls::is_elsewhere(endpoint), endpoint.starts_with("https://")) {
+        (true, _) => {
+            format!(
+                "Its user gives it to `conductor login --endpoint {endpoint}`, or sets it as CONDUCTOR_TOKEN."
+            )
+        }
+        (false, true) => format!(
+            "Its user gives it to `conductor login --endpoint https://HOST:{port}`, where HOST is a name in the \
+             service's certificate, or sets it as CONDUCTOR_TOKEN."
+        ),
+        (false, false) => format!(
+            "Its user sets it as CONDUCTOR_TOKEN, on this host or behind `ssh -L {port}:127.0.0.1:{port} HOST`: \
+             without TLS ([service.tls] in agents.toml) no other host is listened to."
+        ),
+    }
 }
 
 async fn list(global: &Global, args: &ListTokensArgs) -> Result<(), String> {

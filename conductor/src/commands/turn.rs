@@ -170,6 +170,9 @@ impl<'a> Turn<'a> {
                 End::Interrupted
             }
             (End::Stopped(_), Err(error)) => unwritten(&error),
+            (End::Failed(message), _) if self.can_go_on() => {
+                End::Failed(format!("{message}\nto go on: conductor prompt --session {} …", self.session))
+            }
             (end, _) => {
                 if let End::Stopped(_) = &end {
                     self.sum_up(took);
@@ -177,6 +180,11 @@ impl<'a> Turn<'a> {
                 end
             }
         }
+    }
+
+    /// Whether somebody at a terminal wants to know how the session goes on.
+    fn can_go_on(&self) -> bool {
+        self.notes.style().is_terminal && self.attached.is_none() && self.can_continue
     }
 
     /// Takes what comes just after the end of the turn.
@@ -202,7 +210,7 @@ impl<'a> Turn<'a> {
             return;
         }
         self.notes.note(&self.usage.line(took));
-        if self.can_continue {
+        if self.can_go_on() {
             self.notes.note(&format!("to go on: conductor prompt --session {} …", self.session));
         }
     }
@@ -400,9 +408,10 @@ impl<'a> Turn<'a> {
             }
             Some("notice") => {
                 let part = |name: &str| escape(update[name].as_str().unwrap_or_default().as_bytes(), 1000);
+                let is_grave = matches!(update["severity"].as_str(), Some("warning" | "error"));
                 let (title, more) = (part("title"), part("description"));
-                let colon = if title.is_empty() || more.is_empty() { "" } else { ": " };
-                self.note(&format!("! {title}{colon}{more}")).await;
+                self.make_room().await;
+                self.notes.notice(&title, &more, is_grave);
             }
             None => self.note("· an update of the agent could not be read, and is not shown").await,
             Some(_) => {}

@@ -34,6 +34,11 @@ pub fn check_listen(addr: SocketAddr, tls: &Tls) -> Result<(), ListenRefused> {
     Err(ListenRefused { what: format!("`{addr}` can be reached from other hosts, and there is no TLS") })
 }
 
+/// Reads an address that somebody has typed.
+pub fn parse_listen(given: &str) -> Result<SocketAddr, &'static str> {
+    given.parse().map_err(|_| "write IP:PORT, as in 127.0.0.1:7420 or [::1]:7420; port 0 takes a free one")
+}
+
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<SocketAddr, D::Error> {
     let text = String::deserialize(from)?;
     text.parse().map_err(|_| {

@@ -53,7 +53,9 @@ impl From<sqlx::Error> for LedgerError {
     fn from(error: sqlx::Error) -> Self {
         match &error {
             sqlx::Error::Database(refused) => from_database(refused.as_ref()),
-            sqlx::Error::Io(io) => Self::Unavailable(format!("the database is not reached: {io}")),
+            sqlx::Error::Io(io) => Self::Unavailable(format!(
+                "the database is not reached: {io}; see that it runs, and that ledger.url or --database-url names it"
+            )),
             sqlx::Error::Encode(_) => Self::Value(error.to_string()),
             _ => Self::Unavailable(error.to_string()),
         }

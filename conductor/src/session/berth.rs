@@ -174,7 +174,7 @@ fn outside(what: &str, shown: &str, roots: &[PathBuf]) -> String {
     let list: Vec<String> = roots.iter().map(|root| root.display().to_string()).collect();
     format!(
         "{what} `{shown}` lies outside the roots that this conductor allows ({}); \
-         add one to `roots` in agents.toml",
+         work beneath one of them, or add it to `roots` in the service's agents.toml",
         list.join(", ")
     )
 }

@@ -15,6 +15,7 @@ use super::{
     approving::Put,
     asking::{call_id, chosen_answer, described, offers, pick, rejection},
     calls::Calls,
+    denials::Denials,
     flight::{Held, Offer, OfferKind},
     granting::{Pass, Recall, unite},
     narrowing::Noted,
@@ -67,6 +68,8 @@ pub(super) struct Judge {
     absent: Absent,
     /// How much people were asked.
     pub(super) patience: Patience,
+    /// What people were told of.
+    pub(super) denials: Denials,
     /// Where what narrows the rules is recorded, if anything does; see [`Standing`].
     pub(super) narrowing: Option<u64>,
     /// Where that was recorded before.
@@ -336,6 +339,7 @@ impl Session {
         self.note_ruling(&ruling, &frame.method_name(), About::Input(self.index));
         match ruling.effect {
             Effect::Deny => {
+                self.tell_denied(&ruling);
                 let id = frame.get(frame.peek().id);
                 let answer = match method {
                     Method::ElicitationCreate => acp::result(id, acp::DECLINED_ELICITATION),
@@ -377,7 +381,10 @@ impl Session {
                 self.expect(&call, input, &ruling);
                 once
             }
-            Effect::Allow | Effect::Deny => rejection(&offers),
+            Effect::Allow | Effect::Deny => {
+                self.tell_denied(&ruling);
+                rejection(&offers)
+            }
         };
         let why = json!({ "rule": ruling.verdict.rule, "reason": ruling.verdict.reason });
         self.say_agent(chosen_answer(frame.get(frame.peek().id), chosen, &why), Class::Effect);

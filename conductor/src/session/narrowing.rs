@@ -34,6 +34,7 @@ impl Session {
     /// that they have by now, and narrowed by what they bring.
     pub(super) fn judge_as(&mut self, seat: u32) {
         self.judge.patience.prompted();
+        self.judge.denials.prompted();
         let Caller { user, teams, .. } = self.caller(seat).clone();
         let role = self.caller(seat).role().map(Role::name).unwrap_or_default();
         let subject = &mut self.open.rules.subject;

@@ -65,7 +65,8 @@ fn a_service_makes_what_it_needs_and_clients_find_it() {
     assert_eq!(
         refused,
         format!(
-            "no conductor is running with the state directory {}; start one with `conductor serve`",
+            "no conductor is running with the state directory {}; start one with `conductor serve`, \
+             or use one on another host after `conductor login --endpoint https://HOST:7420`",
             dir.path().display()
         )
     );

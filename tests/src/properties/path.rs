@@ -64,7 +64,7 @@ impl World {
             symlink(target, above.join(link)).unwrap();
         }
         for (link, target) in
-            [("app/abs-in", app.join("src")), ("app/abs-out", evil.clone()), ("app/abs-lib", lib.clone())]
+            [("app/abs-in", app.join("src")), ("app/abs-out", evil), ("app/abs-lib", lib.clone())]
         {
             symlink(target, above.join(link)).unwrap();
         }

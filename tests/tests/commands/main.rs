@@ -4,9 +4,11 @@
 
 mod agents;
 mod events;
+mod first_hour;
 mod hostile;
 mod pages;
 mod prompt;
+mod readme;
 mod screen;
 mod service;
 mod sessions;

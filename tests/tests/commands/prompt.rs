@@ -82,6 +82,7 @@ fn exit_codes_tell_how_the_turn_ended() {
     let crashed = service.run(&["prompt", "crash"]);
     assert_eq!(crashed.code, Some(1));
     assert!(crashed.stderr.contains("exited with status 3"), "{crashed:?}");
+    assert!(!crashed.stderr.contains("to go on"), "that is for people: {crashed:?}");
 }
 
 #[test]

@@ -52,6 +52,16 @@ fn markdown_is_rendered_on_a_terminal_and_only_there() {
 }
 
 #[test]
+fn what_rules_say_is_coloured_on_a_terminal_and_stays_harmless() {
+    let service = Service::start();
+    let explain = ["policy", "explain", "--run", "sudo \u{1b}[2J"];
+    let (shown, code) = screen(&service, &explain, true);
+    assert!(code == Some(0) && shown.contains("\x1b[31mdeny \x1b[0m  run `sudo "), "{shown:?}");
+    assert!(!bare(&shown).contains('\x1b'), "{shown:?}");
+    assert!(!screen(&service, &explain, false).0.contains('\x1b'));
+}
+
+#[test]
 fn m09_t02_t04_nothing_an_agent_says_reaches_the_terminal_raw() {
     let evil = r"\u001b[2J\u001b]0;x\u0007\u009b2J\u202e\r";
     let turn = format!(

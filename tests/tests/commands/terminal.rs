@@ -52,6 +52,15 @@ fn the_dialogue_shows_what_is_asked_and_takes_the_choice() {
 }
 
 #[test]
+fn after_an_agents_death_it_is_said_how_to_go_on() {
+    let service = Service::start();
+    let (child, mut terminal) = on_terminal(&service, &["prompt", "crash"], false);
+    let shown = read_until(&mut terminal, "to go on: conductor prompt --session ");
+    assert!(shown.contains("exited with status 3"), "{shown}");
+    assert_eq!(finish(child, "").code, Some(1));
+}
+
+#[test]
 fn enter_and_the_end_of_input_reject() {
     let service = Service::start();
     for typed in [&b"\n"[..], b"\x04"] {

@@ -16,7 +16,7 @@ use crate::{
         trial::{self, Refused, Trial},
     },
     cli::DoctorArgs,
-    commands::usage::took,
+    commands::{progress::ProgressLine, usage::took},
     config::{Agent, Config, Secrets},
     contain::{Premises, cells::Cells},
     frame::escape,
@@ -63,9 +63,14 @@ pub(super) async fn check(config: &Config, state: &Path, args: &DoctorArgs) -> V
         });
     }
     let mut found = Vec::new();
+    // One that does not answer takes as long as `start_timeout` allows.
+    let (total, mut line) = (running.len() as u64, ProgressLine::new("agents"));
+    line.tell(0, total);
     while let Some(ended) = running.join_next().await {
         found.extend(ended.ok());
+        line.tell(found.len() as u64, total);
     }
+    line.clear();
     found.sort_by_key(|(position, _)| *position);
     let mut checks: Vec<Check> = found.into_iter().map(|(_, check)| check).collect();
     let unknown = args.agent.iter().filter(|name| !config.agents.contains_key(*name));
@@ -148,7 +153,11 @@ fn describe(
     let shown = if version.is_empty() { "without a version".to_string() } else { version };
     let mut detail = format!("{title} {shown}, ready in {}", took(ready));
     detail.push_str(&format!("\n{}", capabilities(hello)));
-    detail.push_str(&format!("\nsandbox ({}): {}", process.sandbox.mode, process.sandbox.summary()));
+    let (mode, summary) = (process.sandbox.mode.to_string(), process.sandbox.summary());
+    detail.push_str(&match mode == summary {
+        true => format!("\nsandbox: {summary}"),
+        false => format!("\nsandbox ({mode}): {summary}"),
+    });
     for missing in &process.sandbox.missing {
         detail.push_str(&format!("\n  no {}: {}", missing.layer.name(), missing.why));
     }

@@ -35,7 +35,16 @@ pub(super) fn config(explicit: Option<&Path>) -> (Option<Config>, Vec<Check>) {
     };
     let found = match &file {
         Some(file) => Check::new("config", "file", Verdict::Fine, file.display().to_string()),
-        None => Check::new("config", "file", Verdict::Fine, "none, so the built-in defaults are used"),
+        None => {
+            let usual = Config::usual_files(std::env::vars_os());
+            let detail = match usual.first() {
+                Some(usual) => {
+                    format!("none, so the built-in defaults are used; yours would be {}", usual.display())
+                }
+                None => "none, so the built-in defaults are used".into(),
+            };
+            Check::new("config", "file", Verdict::Fine, detail)
+        }
     };
     let listen = Check::new("config", "listen", Verdict::Fine, config.service.listen.to_string());
     let rules = policy(config.policy.file.as_deref());
@@ -50,12 +59,26 @@ fn policy(file: Option<&Path>) -> Check {
         Ok(policy) => {
             let (count, revision) = (policy.rule_count(), policy.revision());
             let detail = format!("{shown}: {count} rules, revision {revision}");
-            let check = Check::new("config", "policy", Verdict::Fine, detail);
-            check.data(json!({ "path": file, "rules": count, "revision": revision }))
+            let data = json!({ "path": file, "rules": count, "revision": revision });
+            match unused() {
+                Some(other) if file.is_none() => {
+                    let remedy =
+                        format!("to use {0}, write into agents.toml: [policy] file = {0:?}", other.display());
+                    Check::new("config", "policy", Verdict::Info, detail).remedy(remedy).data(data)
+                }
+                _ => Check::new("config", "policy", Verdict::Fine, detail).data(data),
+            }
         }
         Err(refused) => Check::new("config", "policy", Verdict::Broken, refused.to_string())
             .remedy("`conductor policy check FILE` shows all that is wrong with it"),
     }
+}
+
+/// Rules beside the configuration, where people may expect them to count.
+fn unused() -> Option<PathBuf> {
+    let beside =
+        Config::usual_files(std::env::vars_os()).into_iter().map(|file| file.with_file_name("policy.toml"));
+    beside.into_iter().find(|file| file.is_file())
 }
 
 fn roots(roots: &[PathBuf]) -> Check {

@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::commands::terminal::{Style, clean};
+use crate::commands::terminal::{Style, clean, fold};
+
+/// Columns that a text gets at least, however narrow the terminal is.
+const NARROWEST: usize = 30;
 
 /// How something is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,10 +91,12 @@ pub(super) fn as_json(checks: &[Check]) -> Value {
     })
 }
 
-/// For people. Much of it comes from programs and files, and is cleaned.
-pub(super) fn as_text(checks: &[Check], style: Style) -> String {
+/// For people, on a terminal of so many columns. Much of it comes from programs and files, and is
+/// cleaned.
+pub(super) fn as_text(checks: &[Check], style: Style, columns: Option<usize>) -> String {
     let width = checks.iter().map(|check| check.name.chars().count()).max().unwrap_or(0);
     let indent = " ".repeat(width + 6);
+    let room = columns.map_or(usize::MAX, |columns| columns.saturating_sub(indent.len()).max(NARROWEST));
     let mut out = String::new();
     let mut group = "";
     for check in checks {
@@ -106,13 +111,15 @@ pub(super) fn as_text(checks: &[Check], style: Style) -> String {
         };
         let detail = clean(&check.detail);
         let mut lines = detail.lines();
-        let first = lines.next().unwrap_or_default();
+        let first = fold(lines.next().unwrap_or_default(), room).join(&format!("\n{indent}"));
         out.push_str(&format!("  {mark} {:width$}  {first}\n", clean(&check.name)));
-        for line in lines {
-            out.push_str(&format!("{indent}{}\n", style.dim(line)));
+        for line in lines.flat_map(|line| fold(line, room)) {
+            out.push_str(&format!("{indent}{}\n", style.dim(&line)));
         }
         if !check.remedy.is_empty() {
-            out.push_str(&format!("{indent}→ {}\n", clean(&check.remedy).replace('\n', " ")));
+            let remedy = clean(&check.remedy).replace('\n', " ");
+            let remedy = fold(&remedy, room.saturating_sub(2)).join(&format!("\n{indent}  "));
+            out.push_str(&format!("{indent}→ {remedy}\n"));
         }
     }
     let broken = checks.iter().filter(|check| check.verdict == Verdict::Broken).count();
@@ -131,6 +138,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_narrow_terminal_gets_more_lines() {
+        let check = [Check::new("host", "x", Verdict::Info, "word ".repeat(12)).remedy("this ".repeat(9))];
+        let text = as_text(&check, Style::default(), Some(20));
+        assert!(text.lines().all(|line| line.chars().count() <= NARROWEST + 7), "{text}");
+        assert!(text.lines().skip(2).take(2).all(|line| line.starts_with("       ")), "{text}");
+    }
+
+    #[test]
     fn lines_are_aligned_and_harmless() {
         let checks = [
             Check::new("config", "file", Verdict::Fine, "/x"),
@@ -147,7 +162,7 @@ agents
   · c       
 1 thing is broken; its line says what to do.
 ";
-        assert_eq!(as_text(&checks, Style::default()), expected);
+        assert_eq!(as_text(&checks, Style::default(), None), expected);
         assert_eq!(as_json(&checks)["ok"], false);
         assert_eq!(as_json(&checks[..1])["checks"][0]["remedy"], Value::Null);
     }

@@ -41,7 +41,7 @@ while :; do
     sleep "$3"
     if flock -xn 9; then
         "$2/pg_ctl" -D "$1/data" -m immediate -w stop >/dev/null 2>&1
-        rm -rf "$1/data" "$1/port"
+        if [ "$4" != nothing ]; then rm -rf "$1/data" "$1/port"; fi
         if [ "$4" = all ]; then rm -rf "$1"; fi
         exit 0
     fi
@@ -68,11 +68,13 @@ pub struct Postgres {
     _user: Flock,
 }
 
-/// A database of one test's own. It is dropped with this value.
+/// A database of one test's own. It is dropped with this value, unless it is
+/// to be kept.
 #[derive(Debug)]
 pub struct Database {
     server: Postgres,
     name: String,
+    is_kept: bool,
 }
 
 impl Postgres {
@@ -105,6 +107,21 @@ impl Postgres {
     /// measurements; `None` where Postgres is not installed.
     pub fn start_durable() -> Option<Self> {
         installed().map(|_| Self::start_as(Programs::find(), DURABLE))
+    }
+
+    /// The same in a directory that stays, with what an earlier one left there.
+    pub fn start_durable_in(directory: &Path) -> Option<Self> {
+        installed()?;
+        let (programs, manner) = (Programs::find(), DURABLE);
+        programs.make(directory);
+        let user = Flock::shared(&directory.join("users"));
+        let port = if directory.join("data").exists() {
+            programs.start_again(directory, manner)
+        } else {
+            programs.start_new(directory, manner)
+        };
+        programs.keep(directory, "0", "nothing");
+        Some(Self { programs, directory: directory.to_owned(), port, manner, _user: user })
     }
 
     fn start_as(programs: Programs, manner: &'static str) -> Self {
@@ -168,7 +185,18 @@ impl Postgres {
         let mut admin = self.connect("postgres").await;
         admin.execute(AssertSqlSafe(format!("CREATE DATABASE {name}"))).await.unwrap();
         admin.close().await.unwrap();
-        Database { server: self, name }
+        Database { server: self, name, is_kept: false }
+    }
+
+    /// A database that stays when this value is dropped, made if it is not there.
+    pub async fn kept_database(self, name: &str) -> Database {
+        let mut admin = self.connect("postgres").await;
+        let there = sqlx::query("SELECT 1 FROM pg_database WHERE datname = $1").bind(name);
+        if there.fetch_optional(&mut admin).await.unwrap().is_none() {
+            admin.execute(AssertSqlSafe(format!("CREATE DATABASE {name}"))).await.unwrap();
+        }
+        admin.close().await.unwrap();
+        Database { server: self, name: name.to_owned(), is_kept: true }
     }
 
     fn options(&self, database: &str) -> PgConnectOptions {
@@ -230,6 +258,9 @@ impl Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
+        if self.is_kept {
+            return;
+        }
         let options = self.server.options("postgres");
         let statement = format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name);
         // Drop cannot await, and blocking inside a runtime is forbidden: a
@@ -328,6 +359,11 @@ impl Programs {
         let template = self.template();
         let data = directory.join("data");
         self.run("cp", &["-a".as_ref(), template.as_os_str(), data.as_os_str()]);
+        self.start_again(directory, manner)
+    }
+
+    /// Starts the cluster of a directory on a free port.
+    fn start_again(&self, directory: &Path, manner: &str) -> u16 {
         for _ in 0..5 {
             // Somebody may take the port before the server does; then another.
             let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -336,7 +372,7 @@ impl Programs {
                 return port;
             }
         }
-        let log = fs::read_to_string(data.join("server.log")).unwrap_or_default();
+        let log = fs::read_to_string(directory.join("data/server.log")).unwrap_or_default();
         panic!("Postgres does not start:\n{log}");
     }
 

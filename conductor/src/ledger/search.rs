@@ -2,11 +2,13 @@
 //! titles and inputs of tool calls are found by words and phrases; commands and
 //! paths by any part of them.
 //!
-//! The databases' own indices (`migrations/*/0012_search.sql`) propose what may
+//! The databases' own indices (`migrations/*/*_search*.sql`) propose what may
 //! fit, newest first; what fits, how well, and what is shown of it is decided
 //! here, so that both databases find the same. The index is filled by the
 //! shipper behind the frames (`filling`), and everything that it has comes from
 //! the derived tables: a rebuild makes it anew.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use serde::Serialize;
 use uuid::Uuid;
@@ -26,6 +28,7 @@ mod filling; // from the derived tables into the index
 mod found; // where terms stand in a text
 mod pace; // when the index is filled
 mod query; // what a person types
+mod spans; // stretches of time
 mod words; // text as words
 
 /// How many hits are told at once, unless the caller says so, and at most.
@@ -48,7 +51,8 @@ const DAY_US: f64 = 86_400e6;
 /// What stands in commands and paths cannot be found without this.
 const NO_PARTS: &str = "this database has no index for parts of commands and paths, so only their whole words are found: \
      its owner can make one with CREATE EXTENSION pg_trgm; \
-     CREATE INDEX search_docs_on_line ON search_docs USING gin (line gin_trgm_ops)";
+     CREATE INDEX search_docs_on_line ON search_docs USING gin (line gin_trgm_ops, words, search_spans(doc)) \
+     WHERE line IS NOT NULL";
 
 /// What kind of thing a hit is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -337,20 +341,43 @@ fn rank(asking: &Asking<'_>, candidates: Vec<Candidate>, top: i64) -> Vec<Ranked
 }
 
 async fn sessions(mut asking: Asking<'_>) -> Result<Vec<Uuid>, LedgerError> {
-    let mut sessions = Vec::new();
+    let mut sessions = BTreeSet::new();
     let mut top = i64::MAX;
     for _ in 0..MOST_FOR_SESSIONS {
         let window = asking.window(top, i64::MIN, LARGER * WINDOW).await?;
-        let (candidates, read_to) = read(&mut asking, &window.docs).await?;
-        sessions.extend(rank(&asking, candidates, top).iter().map(|hit| hit.candidate.row.key.session));
-        if !window.more && read_to.is_none() {
+        let mut open: HashMap<Uuid, VecDeque<i64>> = HashMap::new();
+        for (doc, session) in asking.sessions(&window.docs).await? {
+            open.entry(session).or_default().push_back(doc);
+        }
+        // One that fits is enough of a session, and nearly all do: few are read.
+        let mut each = 1;
+        loop {
+            open.retain(|session, docs| !sessions.contains(session) && !docs.is_empty());
+            let mut docs: Vec<_> = open.values().flat_map(|docs| docs.iter().take(each)).copied().collect();
+            docs.sort_unstable_by(|a, b| b.cmp(a));
+            let candidates = asking.read(&docs).await?;
+            if candidates.is_empty() {
+                break;
+            }
+            for candidate in &candidates {
+                if let Some(docs) = open.get_mut(&candidate.row.key.session) {
+                    docs.retain(|doc| *doc != candidate.doc);
+                }
+            }
+            sessions.extend(rank(&asking, candidates, top).iter().map(|hit| hit.candidate.row.key.session));
+            each *= 2;
+        }
+        if !window.more {
             break;
         }
-        top = read_to.unwrap_or(window.bottom).saturating_sub(1);
+        top = window.bottom.saturating_sub(1);
     }
-    sessions.sort_unstable();
-    sessions.dedup();
-    Ok(sessions)
+    Ok(sessions.into_iter().collect())
+}
+
+/// Numbers of ours, for a list in a statement.
+fn listed(numbers: &[i64]) -> String {
+    numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 impl Ranked {

@@ -61,7 +61,10 @@ impl Kept {
 
     /// The session does not need it any more.
     pub fn forget(&self, session: Uuid) {
-        if let Err(error) = remove(&self.file(session)) {
+        let path = self.file(session);
+        // Whoever was killed while keeping it has left a draft.
+        let removed = remove(&path.with_extension("tmp")).and_then(|()| remove(&path));
+        if let Err(error) = removed {
             tracing::warn!(session.id = %session, %error, "the secrets of a session's MCP servers are still kept");
         }
     }
@@ -110,7 +113,9 @@ mod tests {
         fs::write(temp.path().join("kept/x.tmp"), "").unwrap();
         kept.sweep(|session| session == one);
         assert_eq!(fs::read_dir(&kept.0).unwrap().count(), 1);
+        fs::write(kept.file(one).with_extension("tmp"), "").unwrap();
         kept.forget(one);
         assert_eq!(kept.servers(one), None);
+        assert_eq!(fs::read_dir(&kept.0).unwrap().count(), 0);
     }
 }

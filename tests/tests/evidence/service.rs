@@ -183,3 +183,30 @@ fn an_exported_session_is_checked_without_a_service_or_a_ledger() {
     let checked = verify(&file, &["--public-key", &key]);
     assert_eq!(code(&checked), Some(1), "{}", text(&checked));
 }
+
+#[test]
+fn a_session_that_is_exported_before_it_is_signed_says_so_and_what_to_do() {
+    let mut service = service(&json!({})).demo().set("ledger.checkpoint_every", "1h").start();
+    let done = prompt(&service);
+    assert_eq!(code(&done), Some(0), "{}", text(&done));
+    let file = service.state().join("session.bundle");
+    let export = |service: &Service| {
+        let exported = service.run(&["sessions", "export", "--format", "bundle", "last"]);
+        assert_eq!(code(&exported), Some(0), "{}", text(&exported));
+        fs::write(&file, &exported.stdout).unwrap();
+    };
+    export(&service);
+    // An orderly stop makes a checkpoint, whatever the time; the key is made with the first.
+    assert!(service.term().success());
+    let key = json_of(&service.run(&["ledger", "key", "--json"]))["public_key"].as_str().unwrap().to_owned();
+    let verify = || service.run(&["ledger", "verify", file.to_str().unwrap(), "--public-key", &key]);
+    let early = verify();
+    assert_eq!(code(&early), Some(1), "{}", text(&early));
+    for says in ["unsigned: no checkpoint has covered it yet", "export it again after the next one"] {
+        assert!(text(&early).contains(says), "{}", text(&early));
+    }
+    assert!(text(&early).contains("are NOT YET SHOWN to be what was recorded"), "{}", text(&early));
+    export(&service);
+    let checked = verify();
+    assert_eq!(code(&checked), Some(0), "{}", text(&checked));
+}

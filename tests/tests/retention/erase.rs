@@ -216,6 +216,44 @@ async fn a_user_is_forgotten() {
     assert_eq!(conduct(&service, &["ledger", "verify"]).code, Some(0));
 }
 
+/// What MCP servers were given is in no record, but in a file of its own; it goes, too, and so does
+/// what was left by somebody who was killed while writing it.
+#[test]
+fn what_is_kept_for_mcp_servers_goes_with_the_session() {
+    let mut service = isolated().start();
+    let mut editor = service.editor();
+    let mut open = |secret: &str| {
+        let server = json!({ "name": "db", "command": "/bin/true", "args": [],
+            "env": [{ "name": "KEY", "value": secret }] });
+        let opened = editor.call("session/new", &json!({ "cwd": service.work(), "mcpServers": [server] }));
+        let session = opened["sessionId"].as_str().unwrap().to_owned();
+        editor.turn(&session, "hello");
+        session
+    };
+    let (one, other, kept) = (open(CANARY), open(CANARY), open(KEPT));
+    let directory = service.state().join("kept");
+    let names = || {
+        let mut names: Vec<_> =
+            fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names.into_iter().map(|name| name.into_string().unwrap()).collect::<Vec<_>>()
+    };
+    let file = |session: &str| format!("{session}.json");
+    assert_eq!(names(), [file(&one), file(&other), file(&kept)]);
+    fs::write(directory.join(format!("{one}.tmp")), CANARY).unwrap();
+    close(&service, &one);
+    erase_soon(&service, &["--session", &one]);
+    assert_eq!(names(), [file(&other), file(&kept)]);
+    // And where no service runs.
+    close(&service, &other);
+    drop(editor);
+    assert!(service.term().success());
+    erase_soon(&service, &["--session", &other]);
+    assert_eq!(names(), [file(&kept)]);
+    assert_eq!(holding(&service.state(), CANARY), Vec::<std::path::PathBuf>::new());
+    service.start_again();
+}
+
 /// Rows keep what is no words, frames their hashes, and nothing is made anew from nothing.
 #[tokio::test]
 async fn what_stays_of_a_session_is_the_same_after_a_rebuild_and_an_import() {

@@ -8,3 +8,4 @@ mod kept;
 mod naive;
 mod pages;
 mod served;
+mod upgraded;

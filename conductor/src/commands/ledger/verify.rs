@@ -121,7 +121,9 @@ fn offline(file: &Path, keys: &[PublicKey], is_json: bool) -> Result<ExitCode, S
             checked.signed_to,
         );
     } else {
-        text += &format!("{session}: {} are NOT what was recorded\n", count(checked.seen.frames, "frame"));
+        let only_unsigned = checked.findings.iter().all(|finding| finding.what == What::Unsigned);
+        let are = if only_unsigned { "are NOT YET SHOWN to be" } else { "are NOT" };
+        text += &format!("{session}: {} {are} what was recorded\n", count(checked.seen.frames, "frame"));
     }
     text += &notes(&checked.seen);
     print(&text)?;

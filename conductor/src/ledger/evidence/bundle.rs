@@ -407,8 +407,11 @@ impl Reading {
         checked.seen.add(&done.seen);
         checked.findings.extend(done.finding);
         if self.signed.is_empty() {
-            let why =
-                "no checkpoint is in the file, so nothing shows that this is what was recorded".to_owned();
+            // It cannot be told from one whose checkpoints were taken out.
+            let why = "no checkpoint has covered it yet, so nothing shows that this is what was recorded: \
+                       export it again after the next one, which a service makes every minute unless it is told otherwise \
+                       (ledger.checkpoint_every)"
+                .to_owned();
             checked.findings.push(Finding { what: What::Unsigned, id: Some(session), number: None, why });
         }
     }

@@ -1,17 +1,21 @@
 //! The questions of a search to either database: which documents may fit, newest
 //! first, and what they say.
 //!
-//! A common word is in half of all texts, and Postgres' index has no order: so
-//! it is asked for the newest documents first, one by one, then for those of
-//! the recent ones that its index finds, and for all that fit only if there were
-//! not enough among them. FTS5 goes from the newest on by
-//! itself, as its documents are numbered by their time.
+//! A common word is in half of all texts, and Postgres' index has no order: so it
+//! is asked for one stretch of time after the other (`spans`) until there are
+//! enough. FTS5 goes from the newest on by itself, as its documents are numbered
+//! by their time.
+
+use uuid::Uuid;
 
 use super::{
     Filter, Kind, Source,
-    document::{LONG, ROWS, Row, Tag, first_doc},
+    document::{LONG, ROWS, Row, Tag, first_doc, id},
     found::{Found, find},
+    listed,
     query::Query,
+    spans::Stretch,
+    words::NO_PAIRS,
 };
 use crate::ledger::{
     cell::Cells,
@@ -24,10 +28,8 @@ use crate::ledger::{
 /// Hits are ranked among so many of the newest.
 pub(super) const WINDOW: usize = 256;
 
-/// So many of the newest documents Postgres looks at before it uses its index,
-/// and to so many it keeps when it does, before it looks at all.
-const PROBE: usize = 4096;
-const RECENT: usize = 65_536;
+/// The first stretch has so many times as many documents as are asked for.
+const NEAR: usize = 4;
 
 /// About so many bytes of texts are held at once.
 const MOST_BYTES: usize = 8 << 20;
@@ -35,12 +37,19 @@ const MOST_BYTES: usize = 8 << 20;
 /// Sessions that are shared with somebody, up to which their tags are asked for.
 const FEW_SHARED: usize = 64;
 
+/// Directories that end as is asked, up to which theirs are.
+const FEW_PLACES: usize = 64;
+
 /// What the planner must not try: it would read all rows for a word that it takes
-/// for common, and compile what runs for some milliseconds.
-/// The answer is whether parts of lines can be found.
+/// for common, compile what runs for some milliseconds, and forget what it was
+/// asked for. The answer is whether parts of lines can be found, and what it knows
+/// of where the documents are: it only says how far a stretch goes.
 const PLANNING: &str = "SELECT to_regclass('search_docs_on_line') IS NOT NULL, \
+     (SELECT histogram_bounds::text FROM pg_stats WHERE tablename = 'search_docs' AND attname = 'doc' \
+     AND schemaname = ANY (current_schemas(false)) LIMIT 1), \
      set_config('enable_seqscan', 'off', false), set_config('jit', 'off', false), \
-     set_config('max_parallel_workers_per_gather', '0', false), set_config('work_mem', '32MB', false)";
+     set_config('max_parallel_workers_per_gather', '0', false), set_config('work_mem', '32MB', false), \
+     set_config('plan_cache_mode', 'force_custom_plan', false)";
 
 /// A document that may fit.
 #[derive(Debug)]
@@ -78,13 +87,43 @@ impl Record for Doc {
     }
 }
 
-struct Yes(bool);
+struct Place(String);
 
-impl Record for Yes {
+impl Record for Place {
     const COLUMNS: &'static [&'static str] = &[];
 
     fn from_row(mut cells: Cells) -> Result<Self, LedgerError> {
         Ok(Self(cells.take()?))
+    }
+}
+
+/// A document and its session.
+struct Belonging(i64, Uuid);
+
+impl Record for Belonging {
+    const COLUMNS: &'static [&'static str] = &[];
+
+    fn from_row(mut cells: Cells) -> Result<Self, LedgerError> {
+        Ok(Self(cells.take()?, id(&cells.take::<String>()?)?))
+    }
+}
+
+/// What Postgres can do, and knows.
+#[derive(Default)]
+struct Known {
+    has_parts: bool,
+    /// Documents with about as many between any two that follow one another.
+    bounds: Vec<i64>,
+}
+
+impl Record for Known {
+    const COLUMNS: &'static [&'static str] = &[];
+
+    fn from_row(mut cells: Cells) -> Result<Self, LedgerError> {
+        let has_parts = cells.take()?;
+        let bounds = cells.take::<Option<String>>()?.unwrap_or_default();
+        let bounds = bounds.trim_matches(['{', '}']).split(',').filter_map(|bound| bound.parse().ok());
+        Ok(Self { has_parts, bounds: bounds.collect() })
     }
 }
 
@@ -98,17 +137,6 @@ pub(super) struct Window {
     pub(super) more: bool,
 }
 
-/// Where documents are looked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
-    /// Among the newest, without an index.
-    Newest,
-    /// Among the recent ones, by the index.
-    Recent,
-    /// Among all.
-    All,
-}
-
 /// A search under way, over one connection.
 pub(super) struct Asking<'a> {
     reader: Reader,
@@ -116,8 +144,10 @@ pub(super) struct Asking<'a> {
     filter: &'a Filter,
     /// Whether parts of lines can be found.
     pub(super) has_parts: bool,
-    /// What Postgres was last told.
-    is_by_bitmaps: bool,
+    /// Where Postgres has its documents.
+    bounds: Vec<i64>,
+    /// The directories that are meant, if they are few.
+    places: Option<Vec<String>>,
 }
 
 impl<'a> Asking<'a> {
@@ -126,14 +156,15 @@ impl<'a> Asking<'a> {
         query: &'a Query,
         filter: &'a Filter,
     ) -> Result<Self, LedgerError> {
-        let has_parts = match &reader {
+        let Known { has_parts, bounds } = match &reader {
             Reader::Postgres(_) => {
-                let asked = reader.ask::<Yes>(Question::new(PLANNING), usize::MAX).await?;
-                asked.first().is_some_and(|yes| yes.0)
+                let asked = reader.ask::<Known>(Question::new(PLANNING), usize::MAX).await?;
+                asked.into_iter().next().unwrap_or_default()
             }
-            Reader::Sqlite(_) => true,
+            Reader::Sqlite(_) => Known { has_parts: true, bounds: Vec::new() },
         };
-        Ok(Self { reader, query, filter, has_parts, is_by_bitmaps: false })
+        let places = places(&mut reader, filter).await?;
+        Ok(Self { reader, query, filter, has_parts, bounds, places })
     }
 
     /// The documents between two, both included, that may fit; about so many.
@@ -142,17 +173,18 @@ impl<'a> Asking<'a> {
         let until = self.filter.until_us.map_or(i64::MAX, |until| first_doc(until).saturating_sub(1));
         let (top, floor) = (top.min(until), bottom.max(since));
         let mut window = Window { docs: Vec::new(), bottom: floor, more: false };
-        if top < floor {
+        if top < floor || self.places.as_ref().is_some_and(Vec::is_empty) {
             return Ok(window);
         }
         let asked = |kinds: [Kind; 2]| kinds.into_iter().filter(|kind| self.filter.asks_for(*kind)).collect();
         let (texts, lines): (Vec<_>, Vec<_>) =
             (asked([Kind::Message, Kind::Tool]), asked([Kind::Command, Kind::Path]));
+        let parts = self.parts(Stretch { top, bottom: floor }, most).await?;
         for (kinds, is_lines) in [(texts, false), (lines, true)] {
             if kinds.is_empty() {
                 continue;
             }
-            let docs = self.candidates(&kinds, is_lines, (top, floor), most).await?;
+            let docs = self.candidates(&kinds, is_lines, &parts, most).await?;
             // What is cut off is complete only down to its last one.
             if docs.len() >= most
                 && let Some(last) = docs.last()
@@ -167,64 +199,44 @@ impl<'a> Asking<'a> {
         Ok(window)
     }
 
+    /// The stretches in which documents are looked for, newest first.
+    async fn parts(&mut self, whole: Stretch, most: usize) -> Result<Vec<Stretch>, LedgerError> {
+        if matches!(self.reader, Reader::Sqlite(_)) {
+            return Ok(vec![whole]);
+        }
+        let mut question = Question::new("SELECT doc FROM search_docs");
+        question.bind(" WHERE doc <= ?", Value::Int(whole.top));
+        question.bind(" AND doc >= ?", Value::Int(whole.bottom));
+        question.push(&format!(" ORDER BY doc DESC OFFSET {} LIMIT 1", NEAR * most));
+        let near = self.reader.ask::<Doc>(question, usize::MAX).await?;
+        Ok(match near.first() {
+            Some(near) => whole.parts(near.0, &self.bounds, self.query.has_prefix()),
+            None => vec![whole],
+        })
+    }
+
     async fn candidates(
         &mut self,
         kinds: &[Kind],
         is_lines: bool,
-        range: (i64, i64),
+        parts: &[Stretch],
         most: usize,
     ) -> Result<Vec<i64>, LedgerError> {
         let by_parts = is_lines && self.has_parts && self.query.wanted().any(|term| term.is_part());
         let tags = self.tags(kinds);
-        let ways: &[Way] = match &self.reader {
-            Reader::Sqlite(_) => &[Way::All],
-            Reader::Postgres(_) => &[Way::Newest, Way::Recent, Way::All],
-        };
         let mut docs = Vec::new();
-        for way in ways {
-            let mut range = range;
-            if *way == Way::Recent {
-                match self.recent(range).await? {
-                    Some(bottom) => range.1 = bottom,
-                    None => continue,
-                }
-            }
-            self.by_bitmaps(*way != Way::Newest).await?;
+        for part in parts {
             let mut question = match &self.reader {
-                Reader::Sqlite(_) => self.sqlite(&tags, by_parts, range),
-                Reader::Postgres(_) => self.postgres(&tags, by_parts, range, *way == Way::Newest),
+                Reader::Sqlite(_) => self.sqlite(&tags, by_parts, *part),
+                Reader::Postgres(_) => self.postgres(&tags, by_parts, *part),
             };
-            question.push(&format!(" LIMIT {most}"));
-            docs = self.reader.ask::<Doc>(question, usize::MAX).await?;
+            question.push(&format!(" LIMIT {}", most - docs.len()));
+            docs.extend(self.reader.ask::<Doc>(question, usize::MAX).await?.into_iter().map(|doc| doc.0));
             if docs.len() >= most {
                 break;
             }
         }
-        Ok(docs.into_iter().map(|doc| doc.0).collect())
-    }
-
-    /// Has Postgres find all numbers of documents before it reads one of them, or
-    /// go through them in order. Left to itself, it reads the words of all that
-    /// are recent, which are long, in the place of its index.
-    async fn by_bitmaps(&mut self, wanted: bool) -> Result<(), LedgerError> {
-        if self.is_by_bitmaps != wanted && matches!(self.reader, Reader::Postgres(_)) {
-            let setting = if wanted { "off" } else { "on" };
-            let question = format!("SELECT set_config('enable_indexscan', '{setting}', false) = '{setting}'");
-            self.reader.ask::<Yes>(Question::new(question), usize::MAX).await?;
-            self.is_by_bitmaps = wanted;
-        }
-        Ok(())
-    }
-
-    /// The oldest of the recent documents of a range; `None` if it has no more
-    /// than these.
-    async fn recent(&mut self, (top, bottom): (i64, i64)) -> Result<Option<i64>, LedgerError> {
-        self.by_bitmaps(false).await?;
-        let mut question = Question::new("SELECT doc FROM search_docs");
-        question.bind(" WHERE doc <= ?", Value::Int(top));
-        question.bind(" AND doc >= ?", Value::Int(bottom));
-        question.push(&format!(" ORDER BY doc DESC OFFSET {RECENT} LIMIT 1"));
-        Ok(self.reader.ask::<Doc>(question, usize::MAX).await?.first().map(|doc| doc.0))
+        Ok(docs)
     }
 
     /// What tags a document must have: one of each list.
@@ -234,8 +246,7 @@ impl<'a> Asking<'a> {
         tags.extend(filter.user.iter().map(|user| vec![Tag::user(user)]));
         tags.extend(filter.agent.iter().map(|agent| vec![Tag::agent(agent)]));
         tags.extend(filter.session.iter().map(|session| vec![Tag::session(*session)]));
-        let whole = filter.repository.iter().map(|path| path.trim_end_matches('/'));
-        tags.extend(whole.filter(|path| path.starts_with('/')).map(|path| vec![Tag::place(path)]));
+        tags.extend(self.places.iter().map(|places| places.iter().map(|path| Tag::place(path)).collect()));
         if let Some(user) = &filter.seen_by
             && filter.shared.len() <= FEW_SHARED
         {
@@ -245,7 +256,7 @@ impl<'a> Asking<'a> {
         tags
     }
 
-    fn sqlite(&self, tags: &[Vec<Tag>], by_parts: bool, (top, bottom): (i64, i64)) -> Question {
+    fn sqlite(&self, tags: &[Vec<Tag>], by_parts: bool, part: Stretch) -> Question {
         let any = |tags: &Vec<Tag>| {
             let one = |tag: &Tag| format!("\"{}\"", if by_parts { tag.trigram() } else { tag.word() });
             format!("tags : ({})", tags.iter().map(one).collect::<Vec<_>>().join(" OR "))
@@ -264,8 +275,8 @@ impl<'a> Asking<'a> {
             question.push(" CROSS JOIN sessions s ON s.session_id = d.session_id");
         }
         question.bind(&format!(" WHERE {table} MATCH ?"), Value::Text(format!("({wanted}) AND {tags}")));
-        question.bind(" AND w.rowid <= ?", Value::Int(top));
-        question.bind(" AND w.rowid >= ?", Value::Int(bottom));
+        question.bind(" AND w.rowid <= ?", Value::Int(part.top));
+        question.bind(" AND w.rowid >= ?", Value::Int(part.bottom));
         if narrowed {
             self.narrow(&mut question);
         }
@@ -273,45 +284,35 @@ impl<'a> Asking<'a> {
         question
     }
 
-    fn postgres(
-        &self,
-        tags: &[Vec<Tag>],
-        by_parts: bool,
-        (top, bottom): (i64, i64),
-        newest: bool,
-    ) -> Question {
+    fn postgres(&self, tags: &[Vec<Tag>], by_parts: bool, part: Stretch) -> Question {
         let any = |tags: &Vec<Tag>| {
             let all: Vec<_> = tags.iter().map(|tag| format!("'{}'", tag.lexeme())).collect();
             format!("({})", all.join(" | "))
         };
         let tags = tags.iter().map(any).collect::<Vec<_>>().join(" & ");
         let words = if by_parts { tags } else { format!("({}) & {tags}", self.query.tsquery(LONG)) };
-        let fits = |question: &mut Question| {
-            question.bind(" WHERE words @@ ?::text::tsquery", Value::Text(words.clone()));
-            for pattern in self.query.patterns().into_iter().filter(|_| by_parts) {
+        // The index alone says what is in here, whatever the planner thinks of it.
+        let mut question =
+            Question::new("WITH d AS MATERIALIZED (SELECT doc, session_id, agent FROM search_docs");
+        question.bind(" WHERE words @@ ?::text::tsquery", Value::Text(words));
+        if by_parts {
+            for pattern in self.query.patterns() {
                 question.bind(r" AND line LIKE ? ESCAPE '\'", Value::Text(pattern));
             }
-        };
-        let between = |question: &mut Question, before: &str| {
-            question.bind(&format!(" {before} doc <= ?"), Value::Int(top));
-            question.bind(" AND doc >= ?", Value::Int(bottom));
-        };
-        let mut question = Question::new("WITH d AS MATERIALIZED (SELECT doc, session_id, agent FROM ");
-        if newest {
-            question.push("(SELECT * FROM search_docs");
-            between(&mut question, "WHERE");
-            question.push(&format!(" ORDER BY doc DESC LIMIT {PROBE}) AS newest"));
-            fits(&mut question);
         } else {
-            question.push("search_docs");
-            fits(&mut question);
-            between(&mut question, "AND");
+            for pair in self.query.pairs() {
+                question.push(&format!(" AND pairs && '{{{pair},{NO_PAIRS}}}'::smallint[]"));
+            }
         }
+        let spans = format!("{{{}}}", listed(&part.tags()));
+        question.bind(" AND search_spans(doc) && ?::text::bigint[]", Value::Text(spans));
         question.push(") SELECT d.doc FROM d");
         if self.is_narrowed() {
-            question.push(" JOIN sessions s ON s.session_id = d.session_id WHERE 1 = 1");
-            self.narrow(&mut question);
+            question.push(" JOIN sessions s ON s.session_id = d.session_id");
         }
+        question.bind(" WHERE d.doc <= ?", Value::Int(part.top));
+        question.bind(" AND d.doc >= ?", Value::Int(part.bottom));
+        self.narrow(&mut question);
         question.push(" ORDER BY d.doc DESC");
         question
     }
@@ -342,16 +343,26 @@ impl<'a> Asking<'a> {
         }
         if let Some(path) = &filter.repository {
             let path = path.trim_end_matches('/');
-            question.bind(" AND (s.repository = ? OR s.cwd = ?", Value::Text(path.to_owned()));
-            if !path.starts_with('/') {
-                question.bind(
-                    r" OR s.repository LIKE ? ESCAPE '\' OR s.cwd LIKE ? ESCAPE '\'",
-                    Value::Text(containing_end(path)),
-                );
-            }
+            question.push(" AND (");
+            is_place(question, "s.repository", path);
+            question.push(" OR ");
+            is_place(question, "s.cwd", path);
             question.push(")");
         }
         seen(question, 's', filter.seen_by.as_ref(), &filter.shared);
+    }
+
+    /// Which sessions documents belong to, newest first.
+    pub(super) async fn sessions(&mut self, docs: &[i64]) -> Result<Vec<(i64, Uuid)>, LedgerError> {
+        if docs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let question = Question::new(format!(
+            "SELECT doc, CAST(session_id AS text) FROM search_docs WHERE doc IN ({}) ORDER BY doc DESC",
+            listed(docs)
+        ));
+        let found = self.reader.ask::<Belonging>(question, usize::MAX).await?;
+        Ok(found.into_iter().map(|Belonging(doc, session)| (doc, session)).collect())
     }
 
     /// What documents say, newest first; fewer than asked for if they are long.
@@ -360,12 +371,38 @@ impl<'a> Asking<'a> {
             return Ok(Vec::new());
         }
         let columns: Vec<_> = Candidate::COLUMNS.iter().chain(Row::COLUMNS).copied().collect();
-        let numbers: Vec<_> = docs.iter().map(ToString::to_string).collect();
         let question = Question::new(format!(
             "SELECT {} FROM search_docs k{ROWS} WHERE k.doc IN ({}) ORDER BY k.doc DESC",
             columns.join(", "),
-            numbers.join(", ")
+            listed(docs)
         ));
         self.reader.ask(question, MOST_BYTES).await
     }
+}
+
+/// The directories that a filter means: the one it names, or those that end so.
+/// `None` if none is named, or too many end so.
+async fn places(reader: &mut Reader, filter: &Filter) -> Result<Option<Vec<String>>, LedgerError> {
+    let Some(path) = &filter.repository else { return Ok(None) };
+    let path = path.trim_end_matches('/');
+    if path.starts_with('/') {
+        return Ok(Some(vec![path.to_owned()]));
+    }
+    let mut question = Question::default();
+    for (before, column) in [("", "repository"), (" UNION ", "cwd")] {
+        question.push(&format!("{before}SELECT {column} FROM sessions WHERE "));
+        is_place(&mut question, column, path);
+    }
+    question.push(&format!(" LIMIT {}", FEW_PLACES + 1));
+    let places = reader.ask::<Place>(question, usize::MAX).await?;
+    Ok((places.len() <= FEW_PLACES).then(|| places.into_iter().map(|place| place.0).collect()))
+}
+
+/// Adds that a directory is the one that is named, or ends so.
+fn is_place(question: &mut Question, column: &str, path: &str) {
+    question.bind(&format!("({column} = ?"), Value::Text(path.to_owned()));
+    if !path.starts_with('/') {
+        question.bind(&format!(r" OR {column} LIKE ? ESCAPE '\'"), Value::Text(containing_end(path)));
+    }
+    question.push(")");
 }

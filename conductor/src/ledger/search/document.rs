@@ -5,7 +5,7 @@
 //! a user, a session or a repository is always asked of the tables themselves.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fmt::Write as _,
 };
 
@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::{
     Source,
-    words::{beginning, folded, words},
+    words::{NO_PAIRS, Word, beginning, folded, pair, words},
 };
 use crate::ledger::{cell::Cells, error::LedgerError, question::Record};
 
@@ -28,6 +28,9 @@ pub(super) const MOST_LINE: usize = 16 << 10;
 /// Postgres knows no place behind this one, and no more places of one word.
 const LAST_PLACE: usize = 16_383;
 const MOST_PLACES: usize = 255;
+
+/// A text of more pairs has so many of all numbers that they would tell nothing.
+const MOST_PAIRS: usize = 4096;
 
 /// The tag of texts for whose words Postgres has not enough places.
 pub(super) const LONG: &str = "=long";
@@ -265,6 +268,20 @@ pub(super) fn tsvector(text: &str, tags: &[Tag]) -> String {
     all
 }
 
+/// The numbers of a text's pairs of words, as an array of Postgres'.
+pub(super) fn pairs(text: &str) -> String {
+    let mut all = BTreeSet::new();
+    let mut before: Option<Word> = None;
+    for word in words(text) {
+        all.extend(before.as_ref().map(|before| pair(&before.text, &word.text)));
+        before = Some(word);
+    }
+    if all.len() > MOST_PAIRS {
+        all = BTreeSet::from([NO_PAIRS]);
+    }
+    format!("{{{}}}", all.iter().map(ToString::to_string).collect::<Vec<_>>().join(","))
+}
+
 /// A line as it is indexed by its parts.
 pub(super) fn folded_line(text: &str) -> String {
     folded(beginning(text, MOST_LINE))
@@ -346,6 +363,15 @@ mod tests {
         assert!(tsvector(&"x ".repeat(256), &[]).ends_with("'=long'"));
         assert!(!tsvector(&"x ".repeat(255), &[]).contains('='));
         assert_eq!(Tag([0, 1, 255, 9]).trigram(), "AB_");
+        assert_eq!(pairs("One"), "{}");
+        assert_eq!(pairs("b a-B a"), format!("{{{}}}", listed(&[pair("a", "b"), pair("b", "a")])));
+        let many: String = (0..=2 * MOST_PAIRS).map(|nth| format!("{nth} ")).collect();
+        assert_eq!(pairs(&many), format!("{{{NO_PAIRS}}}"));
+    }
+
+    fn listed(pairs: &[i16]) -> String {
+        let sorted: BTreeSet<_> = pairs.iter().collect();
+        sorted.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
     }
 
     #[test]

@@ -5,18 +5,22 @@
 use std::collections::{HashMap, HashSet};
 
 use futures_util::TryStreamExt as _;
-use sqlx::{PgConnection, Row as _, SqliteConnection};
+use sqlx::{AssertSqlSafe, PgConnection, Row as _, SqliteConnection};
 use uuid::Uuid;
 
 use super::{
     Source,
-    document::{Key, ROWS, Row, Tag, folded_line, fts_words, tsvector},
+    document::{Key, ROWS, Row, Tag, folded_line, fts_words, pairs, tsvector},
+    listed,
 };
 use crate::ledger::{cell, error::LedgerError, question::Record, sink::Sink};
 
 /// So many rows at a time, and about so many bytes.
 const STEP: usize = 512;
 const MOST_BYTES: usize = 4 << 20;
+
+/// So many rows go into one statement of SQLite's.
+const ROWS_AT_ONCE: usize = 64;
 
 /// How often another number is tried for a document; so many never come at once.
 const MOST_TRIES: usize = 10_000;
@@ -41,6 +45,10 @@ impl Document {
 
     fn line(&self) -> Option<String> {
         self.text.as_deref().filter(|_| self.row.key.source.is_line()).map(folded_line)
+    }
+
+    fn pairs(&self) -> String {
+        pairs(self.text.as_deref().unwrap_or_default())
     }
 }
 
@@ -85,74 +93,127 @@ impl Sink {
 
 async fn sqlite(connection: &mut SqliteConnection) -> Result<bool, LedgerError> {
     let question = format!(
-        "SELECT k.doc, {} FROM (SELECT p.session_id, p.source, p.seq, p.item, d.doc FROM search_pending p \
-         LEFT JOIN search_docs d ON d.session_id = p.session_id AND d.source = p.source AND d.seq = p.seq \
-         AND d.item = p.item \
+        "SELECT k.doc, {}, k.note FROM (SELECT p.session_id, p.source, p.seq, p.item, d.doc, p.rowid AS note \
+         FROM search_pending p LEFT JOIN search_docs d ON d.session_id = p.session_id AND d.source = p.source \
+         AND d.seq = p.seq AND d.item = p.item \
          ORDER BY p.session_id DESC, p.source DESC, p.seq DESC, p.item DESC LIMIT {STEP}) k{ROWS}",
         Row::COLUMNS.join(", ")
     );
-    let (mut documents, mut bytes) = (Vec::new(), 0);
-    let mut rows = sqlx::query(sqlx::AssertSqlSafe(question)).fetch(&mut *connection);
+    let (mut notes, mut documents, mut bytes) = (Vec::new(), Vec::new(), 0);
+    let mut rows = sqlx::query(AssertSqlSafe(question)).fetch(&mut *connection);
     while bytes < MOST_BYTES
         && let Some(row) = rows.try_next().await?
     {
         let (document, size) = Document::new(cell::of_sqlite(&row)?)?;
+        notes.push(row.try_get(row.len() - 1)?);
         bytes += size;
         documents.push(document);
     }
     drop(rows);
-    for document in &documents {
-        write_sqlite(connection, document).await?;
-    }
-    Ok(documents.len() == STEP || bytes >= MOST_BYTES)
+    let more = documents.len() == STEP || bytes >= MOST_BYTES;
+    write_sqlite(connection, &notes, documents).await?;
+    Ok(more)
 }
 
-async fn write_sqlite(connection: &mut SqliteConnection, document: &Document) -> Result<(), LedgerError> {
-    let Document { known, row, text } = document;
-    let Key { session, source, seq, item } = row.key;
-    let session = session.to_string();
-    if let Some(doc) = known {
-        // Its words go with it, by a trigger.
-        sqlx::query("DELETE FROM search_docs WHERE doc = ?").bind(doc).execute(&mut *connection).await?;
+/// Writes documents in as few statements as can be: a hop to the driver's thread
+/// costs more than a row does.
+async fn write_sqlite(
+    connection: &mut SqliteConnection,
+    notes: &[i64],
+    documents: Vec<Document>,
+) -> Result<(), LedgerError> {
+    let known: Vec<_> = documents.iter().filter_map(|document| document.known).collect();
+    // The words of documents go with them, by a trigger.
+    for (from, column, numbers) in
+        [("search_docs", "doc", known.as_slice()), ("search_pending", "rowid", notes)]
+    {
+        let forget = format!("DELETE FROM {from} WHERE {column} IN ({})", listed(numbers));
+        sqlx::query(AssertSqlSafe(forget)).persistent(false).execute(&mut *connection).await?;
     }
-    sqlx::query("DELETE FROM search_pending WHERE session_id = ? AND source = ? AND seq = ? AND item = ?")
-        .bind(&session)
-        .bind(source.name())
-        .bind(seq)
-        .bind(item)
-        .execute(&mut *connection)
-        .await?;
-    let Some(text) = text else { return Ok(()) };
-    let mut doc = known.unwrap_or_else(|| row.wished_doc());
-    for _ in 0..MOST_TRIES {
-        let insert = sqlx::query(
-            "INSERT INTO search_docs (doc, session_id, source, seq, item, turn, agent, label) \
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (doc) DO NOTHING",
-        );
-        let insert = insert.bind(doc).bind(&session).bind(source.name()).bind(seq).bind(item);
-        let insert = insert.bind(row.turn).bind(&row.agent).bind(&row.label);
-        if insert.execute(&mut *connection).await?.rows_affected() == 1 {
-            break;
-        }
-        doc += 1;
-    }
-    let tags = row.tags();
-    let joined = |form: fn(&Tag) -> String| tags.iter().map(form).collect::<Vec<_>>().join(" ");
-    sqlx::query("INSERT INTO search_words (rowid, words, tags) VALUES (?, ?, ?)")
-        .bind(doc)
-        .bind(fts_words(text))
-        .bind(joined(Tag::word))
-        .execute(&mut *connection)
-        .await?;
-    if let Some(line) = document.line() {
-        sqlx::query("INSERT INTO search_lines (rowid, line, tags) VALUES (?, ?, ?)")
-            .bind(doc)
-            .bind(line)
-            .bind(joined(Tag::trigram))
-            .execute(&mut *connection)
-            .await?;
+    let documents: Vec<_> = documents.into_iter().filter(|document| document.text.is_some()).collect();
+    let mut documents = numbered(connection, documents).await?;
+    // FTS5 gathers words as long as numbers rise, and writes a piece of its index
+    // for each one that does not.
+    documents.sort_unstable_by_key(|(doc, _)| *doc);
+    for some in documents.chunks(ROWS_AT_ONCE) {
+        insert_sqlite(connection, some).await?;
     }
     Ok(())
+}
+
+/// Documents with the numbers that they get: those they have or wish, or the next
+/// that nobody has. Nobody else writes meanwhile.
+async fn numbered(
+    connection: &mut SqliteConnection,
+    documents: Vec<Document>,
+) -> Result<Vec<(i64, Document)>, LedgerError> {
+    let (mut given, mut done) = (HashSet::new(), Vec::with_capacity(documents.len()));
+    let mut left: Vec<_> = documents
+        .into_iter()
+        .map(|document| (document.known.unwrap_or_else(|| document.row.wished_doc()), document))
+        .collect();
+    for _ in 0..MOST_TRIES {
+        if left.is_empty() {
+            break;
+        }
+        let wishes: Vec<_> = left.iter().map(|(doc, _)| *doc).collect();
+        let question = format!("SELECT doc FROM search_docs WHERE doc IN ({})", listed(&wishes));
+        let taken: Vec<i64> =
+            sqlx::query_scalar(AssertSqlSafe(question)).persistent(false).fetch_all(&mut *connection).await?;
+        given.extend(taken);
+        let (free, other): (Vec<_>, Vec<_>) = left.into_iter().partition(|(doc, _)| given.insert(*doc));
+        done.extend(free);
+        left = other.into_iter().map(|(doc, document)| (doc + 1, document)).collect();
+    }
+    Ok(done)
+}
+
+async fn insert_sqlite(
+    connection: &mut SqliteConnection,
+    documents: &[(i64, Document)],
+) -> Result<(), LedgerError> {
+    let insert = format!(
+        "INSERT INTO search_docs (doc, session_id, source, seq, item, turn, agent, label) VALUES {}",
+        places(documents.len(), 8)
+    );
+    let mut query = sqlx::query(AssertSqlSafe(insert));
+    for (doc, Document { row, .. }) in documents {
+        let Key { session, source, seq, item } = row.key;
+        query = query.bind(doc).bind(session.to_string()).bind(source.name()).bind(seq).bind(item);
+        query = query.bind(row.turn).bind(&row.agent).bind(&row.label);
+    }
+    query.execute(&mut *connection).await?;
+
+    let joined = |document: &Document, form: fn(&Tag) -> String| {
+        document.row.tags().iter().map(form).collect::<Vec<_>>().join(" ")
+    };
+    let insert =
+        format!("INSERT INTO search_words (rowid, words, tags) VALUES {}", places(documents.len(), 3));
+    let mut query = sqlx::query(AssertSqlSafe(insert));
+    for (doc, document) in documents {
+        let words = fts_words(document.text.as_deref().unwrap_or_default());
+        query = query.bind(doc).bind(words).bind(joined(document, Tag::word));
+    }
+    query.execute(&mut *connection).await?;
+
+    let lines: Vec<_> =
+        documents.iter().filter_map(|(doc, document)| Some((doc, document, document.line()?))).collect();
+    if lines.is_empty() {
+        return Ok(());
+    }
+    let insert = format!("INSERT INTO search_lines (rowid, line, tags) VALUES {}", places(lines.len(), 3));
+    let mut query = sqlx::query(AssertSqlSafe(insert));
+    for (doc, document, line) in lines {
+        query = query.bind(doc).bind(line).bind(joined(document, Tag::trigram));
+    }
+    query.execute(&mut *connection).await?;
+    Ok(())
+}
+
+/// Places for the values of so many rows.
+fn places(rows: usize, columns: usize) -> String {
+    let row = format!("({})", vec!["?"; columns].join(", "));
+    vec![row; rows].join(", ")
 }
 
 /// Keys as lists, one per column.
@@ -211,7 +272,7 @@ async fn postgres(connection: &mut PgConnection) -> Result<bool, LedgerError> {
         Row::COLUMNS.join(", ")
     );
     let (mut documents, mut bytes) = (Vec::new(), 0);
-    let query = with_keys!(sqlx::query(sqlx::AssertSqlSafe(question)), Keys::of(keys.iter()));
+    let query = with_keys!(sqlx::query(AssertSqlSafe(question)), Keys::of(keys.iter()));
     let mut rows = query.fetch(&mut *connection);
     while bytes < MOST_BYTES
         && let Some(row) = rows.try_next().await?
@@ -226,7 +287,7 @@ async fn postgres(connection: &mut PgConnection) -> Result<bool, LedgerError> {
         "DELETE FROM search_pending t USING {KEYS} WHERE t.session_id = p.session_id AND t.source = p.source \
          AND t.seq = p.seq AND t.item = p.item"
     );
-    with_keys!(sqlx::query(sqlx::AssertSqlSafe(unmark)), done).execute(&mut *connection).await?;
+    with_keys!(sqlx::query(AssertSqlSafe(unmark)), done).execute(&mut *connection).await?;
     let old: Vec<_> = documents.iter().filter_map(|document| document.known).collect();
     if !old.is_empty() {
         let forget = sqlx::query("DELETE FROM search_docs WHERE doc = ANY($1)");
@@ -238,11 +299,12 @@ async fn postgres(connection: &mut PgConnection) -> Result<bool, LedgerError> {
 }
 
 async fn insert_postgres(connection: &mut PgConnection, documents: Vec<Document>) -> Result<(), LedgerError> {
-    let insert = "INSERT INTO search_docs (session_id, source, seq, item, doc, turn, agent, label, words, line) \
-         SELECT p.session_id, p.source, p.seq, p.item, p.doc, p.turn, p.agent, p.label, p.words::tsvector, p.line \
+    let insert = "INSERT INTO search_docs (session_id, source, seq, item, doc, turn, agent, label, words, pairs, line) \
+         SELECT p.session_id, p.source, p.seq, p.item, p.doc, p.turn, p.agent, p.label, p.words::tsvector, \
+         p.pairs::smallint[], p.line \
          FROM UNNEST($1::uuid[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::text[], \
-         $8::text[], $9::text[], $10::text[]) \
-         AS p(session_id, source, seq, item, doc, turn, agent, label, words, line) \
+         $8::text[], $9::text[], $10::text[], $11::text[]) \
+         AS p(session_id, source, seq, item, doc, turn, agent, label, words, pairs, line) \
          ON CONFLICT DO NOTHING RETURNING session_id, source, seq, item";
     let mut wishes: HashMap<Key, i64> = HashMap::new();
     let mut left: Vec<_> = documents.into_iter().filter(|document| document.text.is_some()).collect();
@@ -268,6 +330,7 @@ async fn insert_postgres(connection: &mut PgConnection, documents: Vec<Document>
             .bind(left.iter().map(|document| document.row.agent.as_deref()).collect::<Vec<_>>())
             .bind(left.iter().map(|document| document.row.label.as_deref()).collect::<Vec<_>>())
             .bind(words)
+            .bind(left.iter().map(Document::pairs).collect::<Vec<_>>())
             .bind(left.iter().map(Document::line).collect::<Vec<_>>())
             .fetch_all(&mut *connection)
             .await?;

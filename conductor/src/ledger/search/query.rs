@@ -2,7 +2,9 @@
 //! parser, every word goes through it, and what comes out are words in quotes,
 //! so nothing that is typed has a meaning of its own in a database.
 
-use super::words::{folded, words};
+use std::collections::BTreeSet;
+
+use super::words::{folded, pair, words};
 
 /// Longest text that is looked at, and most parts of it.
 const MOST_BYTES: usize = 4096;
@@ -101,6 +103,22 @@ impl Query {
         });
         let unwanted = self.left_out().map(|term| format!("!{}", lexemes(term, " & ")));
         wanted.chain(unwanted).collect::<Vec<_>>().join(" & ")
+    }
+
+    /// For Postgres: the numbers of the pairs of words that a text must have, since
+    /// its index does not know which words stand together.
+    pub(super) fn pairs(&self) -> BTreeSet<i16> {
+        let phrases = self.wanted().map(|term| {
+            // The last word of a beginning may be any.
+            &term.words[..term.words.len() - usize::from(term.is_prefix)]
+        });
+        phrases.flat_map(|words| words.windows(2).map(|two| pair(&two[0], &two[1]))).collect()
+    }
+
+    /// Whether a word may go on: Postgres gathers all that begin so, each time it
+    /// is asked.
+    pub(super) fn has_prefix(&self) -> bool {
+        self.terms.iter().any(|term| term.is_prefix)
     }
 
     /// For Postgres, by parts of lines: patterns, all of which must fit.
@@ -213,6 +231,7 @@ mod tests {
             query.fts_parts().unwrap(),
             r#"line : ("a')" AND "near(b)" AND "col:c" AND "{e}" AND "100%_\")"#
         );
+        assert_eq!(query.pairs(), BTreeSet::from([pair("near", "b")]), "not of what may go on");
         assert_eq!(query.patterns(), ["%a')%", "%near(b)%", "%col:c%", "%{e}%", r"%100\%\_\\%"]);
     }
 }

@@ -63,6 +63,21 @@ fn stands_alone(c: char) -> bool {
         | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}')
 }
 
+/// A number for two words that stand together, out of a hash, so that others have
+/// the same: it is only to propose texts.
+pub(super) fn pair(first: &str, second: &str) -> i16 {
+    // FNV-1a, folded. It stands in databases and must stay as it is.
+    let mut hash = 0x811c_9dc5_u32;
+    for byte in first.bytes().chain([b' ']).chain(second.bytes()) {
+        hash = (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    }
+    let [a, b, c, d] = hash.to_be_bytes();
+    i16::from_be_bytes([a ^ c, b ^ d]).max(NO_PAIRS + 1)
+}
+
+/// Stands for the pairs of a text of which they are not known.
+pub(super) const NO_PAIRS: i16 = i16::MIN;
+
 /// The beginning of a text, at most so many bytes of it.
 pub(super) fn beginning(text: &str, most: usize) -> &str {
     &text[..text.floor_char_boundary(most)]
@@ -85,6 +100,11 @@ mod tests {
         assert_eq!(texts("日本語 ÄÖ İ ß"), ["日", "本", "語", "äö", "İ", "ß"]);
         assert_eq!(texts(" \0--::\u{202e}"), Vec::<String>::new());
         assert_eq!(texts(&"x".repeat(200)), ["x".repeat(MOST_LETTERS)]);
+    }
+
+    #[test]
+    fn a_pair_has_the_number_that_databases_have_of_it() {
+        assert_eq!([pair("rate", "limit"), pair("limit", "rate"), pair("日", "本")], [10524, 27264, 30663]);
     }
 
     #[test]

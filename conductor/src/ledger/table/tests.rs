@@ -20,6 +20,7 @@ const POSTGRES: &str = concat!(
     include_str!("../../../../migrations/postgres/0011_evidence.sql"),
     include_str!("../../../../migrations/postgres/0012_search.sql"),
     include_str!("../../../../migrations/postgres/0013_retention.sql"),
+    include_str!("../../../../migrations/postgres/0014_search_spans.sql"),
 );
 const SQLITE: &str = concat!(
     include_str!("../../../../migrations/sqlite/0001_ledger.sql"),
@@ -35,6 +36,7 @@ const SQLITE: &str = concat!(
     include_str!("../../../../migrations/sqlite/0011_evidence.sql"),
     include_str!("../../../../migrations/sqlite/0012_search.sql"),
     include_str!("../../../../migrations/sqlite/0013_retention.sql"),
+    include_str!("../../../../migrations/sqlite/0014_search_spans.sql"),
 );
 
 /// The tables that are not derived from frames.
@@ -50,7 +52,7 @@ const OTHERS: &[&str] = &[
 ];
 
 /// What Postgres has in columns, and SQLite in tables of FTS5.
-const POSTGRES_ONLY: &[&str] = &["search_docs.words", "search_docs.line"];
+const POSTGRES_ONLY: &[&str] = &["search_docs.words", "search_docs.line", "search_docs.pairs"];
 
 /// What a migration makes.
 #[derive(Debug, Default, PartialEq)]

@@ -5,7 +5,12 @@
 
 mod fill;
 
-use std::time::{Duration, Instant};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result, bail};
 use conductor::ledger::{
@@ -14,21 +19,25 @@ use conductor::ledger::{
     search::{Filter, Kind},
     sink::Sink,
 };
-use conductor_tests::postgres::Postgres;
+use conductor_tests::postgres::{Database, Postgres};
 
 use crate::fill::{AGENTS, DAY_US, Lot, NOW_US, Shape, common, phrase, rare, rare_path, rare_user};
 
-const USAGE: &str = "bench-search [--messages N] [--times N] [--only sqlite|postgres]
+const USAGE: &str = "bench-search [--messages N] [--times N] [--only sqlite|postgres] [--keep DIR]
 
   --messages N   messages in the ledger [default: 1000000]
   --times N      how often each search is made [default: 50]
-  --only DB      one database";
+  --only DB      one database
+  --keep DIR     keeps what was filled there, and searches in it the next time";
 
 /// What an answer may take, at the 99th percentile.
 const GOAL: Duration = Duration::from_millis(100);
 
+/// So often it is told how far the index has come.
+const PROGRESS: Duration = Duration::from_secs(10);
+
 fn main() -> Result<()> {
-    let (mut messages, mut times, mut only) = (1_000_000, 50, None);
+    let (mut messages, mut times, mut only, mut keep) = (1_000_000, 50, None, None);
     let mut args = std::env::args().skip(1);
     while let Some(flag) = args.next() {
         let mut value = || args.next().with_context(|| format!("{flag} needs a value\n\n{USAGE}"));
@@ -36,54 +45,95 @@ fn main() -> Result<()> {
             "--messages" => messages = value()?.parse().context("--messages needs a number")?,
             "--times" => times = value()?.parse::<usize>().context("--times needs a number")?.max(1),
             "--only" => only = Some(value()?),
+            "--keep" => keep = Some(std::path::absolute(value()?)?),
             _ => bail!("unknown flag {flag}\n\n{USAGE}"),
         }
     }
+    let temporary = tempfile::tempdir()?;
+    // The server's user must reach what is beneath it.
+    fs::set_permissions(temporary.path(), fs::Permissions::from_mode(0o755))?;
+    let home = keep.as_deref().unwrap_or(temporary.path());
     let shape = Shape::of(messages);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         if only.as_deref() != Some("postgres") {
-            let dir = tempfile::tempdir()?;
-            let settings = Settings::embedded(dir.path());
-            drop(Sink::open(&settings).await?);
-            timed("SQLite: rows", fill::sqlite(&settings.file, &shape)).await?;
-            timed("SQLite: index", index(&settings)).await?;
-            measure("SQLite", &settings, times, None).await?;
+            let place = Place::new(home, "sqlite", messages)?;
+            sqlite(&place, &shape, times).await?;
         }
         if only.as_deref() != Some("sqlite") {
-            let Some(server) = Postgres::start_durable() else {
+            let place = Place::new(home, "postgres", messages)?;
+            let Some(server) = Postgres::start_durable_in(&place.directory.join("server")) else {
                 println!("no Postgres is installed here; it is left out");
                 return Ok(());
             };
-            let database = server.database().await;
-            let dir = tempfile::tempdir()?;
-            let settings = Settings {
-                url: database.url().parse().map_err(anyhow::Error::msg)?,
-                ..Settings::embedded(dir.path())
-            };
-            drop(Sink::open(&settings).await?);
-            let mut connection = database.connect().await;
-            timed("Postgres: rows", fill::postgres(&mut connection, &shape)).await?;
-            fill::without_indices(&mut connection, database.name()).await?;
-            timed("Postgres: documents", index(&settings)).await?;
-            timed("Postgres: indices", fill::with_indices(&mut connection)).await?;
-            measure("Postgres", &settings, times, Some(database.server())).await?;
+            let database = server.kept_database("bench").await;
+            postgres(&place, &database, &shape, times).await?;
+            // Before its files go.
+            database.server().stop();
         }
         Ok(())
     })
 }
 
-async fn timed<T>(what: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
-    let began = Instant::now();
-    let done = work.await?;
-    eprintln!("{what}: {:.1} s", began.elapsed().as_secs_f64());
-    Ok(done)
+/// Where a database is, and how far it was filled before.
+struct Place {
+    directory: PathBuf,
+}
+
+impl Place {
+    fn new(home: &Path, name: &str, messages: usize) -> Result<Self> {
+        let directory = home.join(format!("{name}-{messages}"));
+        fs::create_dir_all(&directory)?;
+        Ok(Self { directory })
+    }
+
+    /// Does what was not done before, and says how long that took.
+    async fn once(&self, name: &str, what: &str, work: impl Future<Output = Result<()>>) -> Result<()> {
+        let done = self.directory.join(format!("has-{what}"));
+        if done.exists() {
+            return Ok(());
+        }
+        let began = Instant::now();
+        work.await?;
+        eprintln!("{name}: {what}: {:.1} s", began.elapsed().as_secs_f64());
+        Ok(fs::write(done, "")?)
+    }
+}
+
+async fn sqlite(place: &Place, shape: &Shape, times: usize) -> Result<()> {
+    let settings = Settings::embedded(&place.directory);
+    drop(Sink::open(&settings).await?);
+    place.once("SQLite", "rows", fill::sqlite(&settings.file, shape)).await?;
+    place.once("SQLite", "index", index(&settings)).await?;
+    measure("SQLite", &settings, times, None).await
+}
+
+async fn postgres(place: &Place, database: &Database, shape: &Shape, times: usize) -> Result<()> {
+    let url = database.url().parse().map_err(anyhow::Error::msg)?;
+    let settings = Settings { url, ..Settings::embedded(&place.directory) };
+    drop(Sink::open(&settings).await?);
+    let mut connection = database.connect().await;
+    place.once("Postgres", "rows", fill::postgres(&mut connection, shape)).await?;
+    let documents = async {
+        fill::without_indices(&mut connection, database.name()).await?;
+        index(&settings).await
+    };
+    place.once("Postgres", "documents", documents).await?;
+    place.once("Postgres", "indices", fill::with_indices(&mut connection)).await?;
+    measure("Postgres", &settings, times, Some(database.server())).await
 }
 
 /// Indexes by the steps that the service makes.
 async fn index(settings: &Settings) -> Result<()> {
     let mut sink = Sink::open(settings).await?;
-    while sink.index_some().await? {}
+    let (mut steps, mut told) = (0_u64, Instant::now());
+    while sink.index_some().await? {
+        steps += 1;
+        if told.elapsed() > PROGRESS {
+            told = Instant::now();
+            eprintln!("  {steps} steps");
+        }
+    }
     Ok(())
 }
 
@@ -104,7 +154,7 @@ async fn measure(name: &str, settings: &Settings, times: usize, server: Option<&
     let history = History::new(settings.clone(), None);
     println!("\n{name}: milliseconds for one page of 20, connection included, {times} searches each");
     println!("{:44} {:>8} {:>8} {:>8} {:>8}  {:>6}", "", "p50", "p99", "max", "cpu", "hits");
-    let mut all = Vec::new();
+    let (mut all, mut missed) = (Vec::new(), 0);
     for (what, ask) in searches() {
         let mut lot = Lot::new(42);
         let mut took = Vec::with_capacity(times);
@@ -121,6 +171,7 @@ async fn measure(name: &str, settings: &Settings, times: usize, server: Option<&
         }
         let searches = u32::try_from(times + 1).unwrap_or(u32::MAX);
         row(what, &mut took, used(server).saturating_sub(before) / searches, hits / (times + 1));
+        missed += usize::from(percentile(&took, 99) > GOAL);
         all.extend(took);
     }
     let mut took = Vec::new();
@@ -132,8 +183,8 @@ async fn measure(name: &str, settings: &Settings, times: usize, server: Option<&
     }
     row("all searches", &mut all, Duration::ZERO, 0);
     row("(sessions ls --text, a common word)", &mut took, Duration::ZERO, 0);
-    let reached = percentile(&all, 99) <= GOAL;
-    println!("{} p99 of all within {} ms", if reached { "✓" } else { "✗" }, GOAL.as_millis());
+    let verdict = if missed == 0 { "✓".to_owned() } else { format!("✗ ({missed} are not)") };
+    println!("{verdict} p99 of each kind of search within {} ms", GOAL.as_millis());
     Ok(())
 }
 
@@ -192,6 +243,9 @@ fn searches() -> Vec<(&'static str, Ask)> {
         }),
         ("a common word in a repository", |_| {
             (common().to_owned(), Filter { repository: Some("/w/repo17".to_owned()), ..Filter::default() })
+        }),
+        ("a common word, the repository's name only", |_| {
+            (common().to_owned(), Filter { repository: Some("repo23".to_owned()), ..Filter::default() })
         }),
         ("a middling word in one old week", |lot| {
             let since_us = Some(NOW_US - 60 * DAY_US);

@@ -67,16 +67,20 @@ deploy-check:
 bench: ## Measure the conductor against the agent alone, over ssh and behind its peer
 	$(CARGO) run --release --package conductor-tests --bin bench
 
-# One green run proves little about races: this kills the service, its agents and
-# its database hundreds of times under load, cuts connections at every byte and
-# flips every bit of their framing, holds the policy's reading of command lines
-# against real shells, then runs every test again and again, and stops at the first
-# failure.
+# One green run proves little about races. First a program in which everything breaks all
+# the time beneath many sessions, and nothing may be lost (`SOAK_SEED` repeats a run, the
+# rest is in tests/src/bin/soak/main.rs). Then the tests of kills, restarts, orphans, cut
+# and flipped bytes, and of the policy's reading of command lines, with large numbers. Then
+# every test, ROUNDS times. It stops at the first failure.
+SOAK_MINUTES ?= 10
 KILLS ?= 200
 RESTARTS ?= 50
 ORACLE ?= 50000
-ROUNDS ?= 10
-soak: build ## Kill everything KILLS times (default 200), run every test ROUNDS times (default 10)
+ROUNDS ?= 0
+soak: build ## Break everything for SOAK_MINUTES (default 10), then the long variants of tests
+	$(CARGO) build --release --package conductor --bin conductor
+	$(CARGO) build --release --package conductor-tests --bin fake-agent
+	SOAK_MINUTES=$(SOAK_MINUTES) $(CARGO) run --release --package conductor-tests --bin soak
 	CRASH_KILLS=$(KILLS) $(CARGO) test --package conductor-tests --test crash
 	RESTARTS=$(RESTARTS) $(CARGO) test --package conductor-tests --test restart
 	ORPHAN_ROUNDS=$(KILLS) ORPHAN_SEED=$$(date +%s) $(CARGO) test --package conductor-tests --test contained orphans

@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 use crate::{
     editor::{DEADLINE, Editor},
     ledger::{self, Entry, Kind},
+    procfs::parent,
     user::User,
 };
 
@@ -61,6 +62,8 @@ pub struct Service {
     user: Option<User>,
     /// Set once a test has stopped the service in its own way.
     stopped: Option<ExitStatus>,
+    /// Its directory is left behind.
+    kept: bool,
 }
 
 /// A running process of this test.
@@ -86,10 +89,13 @@ pub fn poll_until(time: Duration, mut done: impl FnMut() -> bool) -> bool {
     }
 }
 
-/// Path of a program that cargo built beside this test.
+/// Path of a program that cargo built beside this test or program.
 pub fn program(name: &str) -> PathBuf {
-    let test = env::current_exe().unwrap();
-    let path = test.parent().unwrap().parent().unwrap().join(name);
+    let own = env::current_exe().unwrap();
+    let beside = own.parent().unwrap();
+    // Tests lie one below the programs.
+    let programs = if beside.ends_with("deps") { beside.parent().unwrap() } else { beside };
+    let path = programs.join(name);
     assert!(path.exists(), "{} is missing; run `cargo build --workspace` first", path.display());
     path
 }
@@ -227,8 +233,19 @@ impl Builder {
             user.give(group);
         }
         let child = serve(&dir, &tag, &env, &listen, without_rights, within.as_deref(), user);
-        let mut service =
-            Service { child, dir, tag, config, env, listen, without_rights, within, user, stopped: None };
+        let mut service = Service {
+            child,
+            dir,
+            tag,
+            config,
+            env,
+            listen,
+            without_rights,
+            within,
+            user,
+            stopped: None,
+            kept: false,
+        };
         service.wait_ready();
         service
     }
@@ -451,6 +468,11 @@ impl Service {
         self.wait_exit(DEADLINE);
     }
 
+    /// Whether its directory is left behind for a look.
+    pub fn keep(&mut self, kept: bool) {
+        self.kept = kept;
+    }
+
     /// Whether it has not been stopped.
     pub fn is_running(&self) -> bool {
         self.stopped.is_none()
@@ -523,6 +545,13 @@ impl Service {
     pub fn processes(&self) -> Vec<Running> {
         let own = self.child.id();
         tagged(&self.tag).into_iter().filter(|running| running.pid != own).collect()
+    }
+
+    /// What the service has started and runs now: processes of this test, the service and our
+    /// own editors left out.
+    pub fn supervised(&self) -> Vec<Running> {
+        let own = std::process::id();
+        self.processes().into_iter().filter(|running| parent(running.pid) != Some(own)).collect()
     }
 
     /// Running processes of the fake agent, descendants left out.
@@ -608,8 +637,8 @@ impl Drop for Service {
     fn drop(&mut self) {
         let found = self.left_over();
         let log = self.log();
-        // Kept for a look if the variable is set; never left behind otherwise.
-        if env::var_os("KEEP_TEST_DIR").is_none() {
+        // Kept for a look if somebody says so; never left behind otherwise.
+        if !self.kept && env::var_os("KEEP_TEST_DIR").is_none() {
             let _ = fs::remove_dir_all(&self.dir);
         }
         if thread::panicking() {

@@ -10,6 +10,7 @@ use std::{
     io::Write as _,
     path::Path,
     sync::Mutex,
+    time::SystemTime,
 };
 
 use serde::{Deserialize, Serialize};
@@ -37,6 +38,10 @@ pub struct Entry {
     pub pid: u32,
     /// What happened.
     pub kind: Kind,
+    /// When, in microseconds since 1970: after what came in was read, before what went out
+    /// was written.
+    #[serde(default)]
+    pub at_us: i64,
     /// Length in bytes, without the newline.
     pub len: usize,
     /// The text, if it is UTF-8.
@@ -91,25 +96,36 @@ impl Ledger {
         let kept = &bytes[..bytes.len().min(KEEP)];
         let text = std::str::from_utf8(kept).ok().map(str::to_owned);
         let hex = text.is_none().then(|| to_hex(kept));
-        let entry = Entry { pid: std::process::id(), kind, len: bytes.len(), text, hex };
+        let entry = Entry { pid: std::process::id(), kind, at_us: now_us(), len: bytes.len(), text, hex };
         let mut line = serde_json::to_vec(&entry).unwrap();
         line.push(b'\n');
         file.lock().unwrap().write_all(&line).expect("the ledger must be writable");
     }
 }
 
+/// The time by a clock that is none of the conductor's.
+fn now_us() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    i64::try_from(since.as_micros()).unwrap()
+}
+
 /// All entries of all processes that wrote into `dir`, oldest process first.
 /// A line that is still being written is left out.
 pub fn read(dir: &Path) -> Vec<Entry> {
+    let mut all = Vec::new();
+    each_process(dir, |entries| all.extend(entries));
+    all
+}
+
+/// The same, one process after the other, for more than fits into memory.
+pub fn each_process(dir: &Path, mut show: impl FnMut(Vec<Entry>)) {
     let mut files: Vec<_> =
         fs::read_dir(dir).map(|entries| entries.filter_map(Result::ok).collect()).unwrap_or_default();
     files.sort_by_key(|entry: &fs::DirEntry| entry.metadata().and_then(|meta| meta.created()).ok());
-    let mut all = Vec::new();
     for file in files {
         let text = fs::read_to_string(file.path()).unwrap_or_default();
-        all.extend(text.lines().filter_map(|line| serde_json::from_str::<Entry>(line).ok()));
+        show(text.lines().filter_map(|line| serde_json::from_str::<Entry>(line).ok()).collect());
     }
-    all
 }
 
 /// Hexadecimal text of bytes.

@@ -9,6 +9,7 @@
 //! - [`certificates`]: a CA of a test's own, and what it signs
 //! - [`clock`]: a wall clock that jumps when a test says so
 //! - [`collector`]: an OpenTelemetry collector that keeps what it is sent
+//! - [`dice`]: numbers that come again from the same seed
 //! - [`disk`]: a disk that fails when a test says so, and what the journal holds
 //! - [`editor`]: a fake editor that drives any ACP agent command on stdio
 //! - [`issuer`]: a small OIDC issuer, which misbehaves when a test says so
@@ -17,6 +18,7 @@
 //! - [`people`]: others than the user the service runs as, each with a token
 //! - [`postgres`]: a real Postgres, a database per test
 //! - [`preload`]: libraries that let system calls of the service fail or lie
+//! - [`procfs`]: what the kernel says of a process
 //! - [`properties`]: what holds for any bytes, for tests and for fuzzers
 //! - [`proxy`]: a TCP proxy that delays, cuts, corrupts and loses answers
 //! - [`net`]: a bridge and its service with such a proxy between them
@@ -31,6 +33,7 @@ pub mod bubblewrap;
 pub mod certificates;
 pub mod clock;
 pub mod collector;
+pub mod dice;
 pub mod disk;
 pub mod editor;
 pub mod fake;
@@ -43,6 +46,7 @@ pub mod peers;
 pub mod people;
 pub mod postgres;
 pub mod preload;
+pub mod procfs;
 pub mod properties;
 pub mod proxy;
 pub mod shipping;

@@ -103,6 +103,11 @@ impl Postgres {
         Self::start_as(Programs::find(), THROW_AWAY)
     }
 
+    /// The same where Postgres is installed, and nowhere else.
+    pub fn start_private_if_installed() -> Option<Self> {
+        installed().map(|_| Self::start_private())
+    }
+
     /// A server of one's own that treats its disk as in production, for
     /// measurements; `None` where Postgres is not installed.
     pub fn start_durable() -> Option<Self> {

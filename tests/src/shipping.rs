@@ -15,6 +15,7 @@ use conductor::{
 };
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Row as _, SqliteConnection};
+use tokio_stream::StreamExt as _;
 use uuid::Uuid;
 
 use crate::postgres::Database;
@@ -128,6 +129,45 @@ pub async fn frames(settings: &Settings) -> Vec<Known> {
             let rows = sqlx::query(statement).fetch_all(&mut *connection).await.unwrap();
             let id = |row: &sqlx::sqlite::SqliteRow| row.get::<String, _>(0).parse().unwrap();
             rows.iter().map(|row| Known { stream: id(row), seq: row.get(1), raw: row.get(2) }).collect()
+        }
+    }
+}
+
+/// A frame on its way out of the ledger.
+#[derive(Debug)]
+pub struct Stored<'a> {
+    /// Its stream.
+    pub stream: Uuid,
+    /// Its number.
+    pub seq: i64,
+    /// When it was recorded.
+    pub at_us: i64,
+    /// Who made it.
+    pub origin: &'a str,
+    /// Its bytes.
+    pub raw: &'a [u8],
+}
+
+/// Shows every frame of the ledger, stream by stream and in order, and never holds them all.
+pub async fn each_frame(settings: &Settings, mut show: impl FnMut(Stored<'_>)) {
+    let statement = "SELECT stream_id, seq, at_us, origin, raw FROM frames ORDER BY stream_id, seq";
+    match Reader::open_for_long(settings).await.expect("the ledger must answer") {
+        Reader::Postgres(mut connection) => {
+            let mut rows = sqlx::query(statement).fetch(&mut *connection);
+            while let Some(row) = rows.next().await {
+                let row = row.unwrap();
+                let (stream, seq, at_us) = (row.get(0), row.get(1), row.get(2));
+                show(Stored { stream, seq, at_us, origin: row.get(3), raw: row.get(4) });
+            }
+        }
+        Reader::Sqlite(mut connection) => {
+            let mut rows = sqlx::query(statement).fetch(&mut *connection);
+            while let Some(row) = rows.next().await {
+                let row = row.unwrap();
+                let stream = row.get::<&str, _>(0).parse().unwrap();
+                let (seq, at_us) = (row.get(1), row.get(2));
+                show(Stored { stream, seq, at_us, origin: row.get(3), raw: row.get(4) });
+            }
         }
     }
 }

@@ -10,7 +10,6 @@
 
 use std::{
     collections::BTreeMap,
-    env,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -25,6 +24,7 @@ use conductor::{
     record::{Origin, StreamKind},
 };
 use conductor_tests::{
+    dice::{Dice, number},
     disk,
     editor::Editor,
     harness::{Service, poll_until, service},
@@ -41,22 +41,6 @@ use tokio::runtime::Runtime;
 use uuid::Uuid;
 
 const EDITORS: usize = 8;
-
-fn number(name: &str, default: u64) -> u64 {
-    env::var(name).ok().map_or(default, |text| text.parse().unwrap())
-}
-
-/// Numbers that look random and come again from the same seed.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, below: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % below
-    }
-}
 
 /// One editor that prompts until something was killed; all that it received
 /// until then. Its bridge would go on by itself, so it is told to end.
@@ -215,7 +199,7 @@ fn check(records: &[Record], seen: &Seen, agents: &[Entry]) -> usize {
 fn crash(mut service: Service, settings: &Settings, postgres: Option<&Postgres>) {
     let kills = number("CRASH_KILLS", 6);
     let seed = number("CRASH_SEED", 20_261_116);
-    let mut dice = Dice(seed | 1);
+    let mut dice = Dice::new(seed);
     let mut seen = Seen::new();
     for _ in 0..kills {
         seen.extend(round(&mut service, postgres, &mut dice));

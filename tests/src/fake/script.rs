@@ -171,6 +171,8 @@ pub struct Swapping {
 pub struct Chunks {
     /// How many.
     pub n: usize,
+    /// Number of the first.
+    pub first: usize,
     /// At least how long each text is.
     pub size: usize,
     /// What each text starts with; its number follows.
@@ -181,7 +183,7 @@ pub struct Chunks {
 
 impl Default for Chunks {
     fn default() -> Self {
-        Self { n: 1, size: 0, text: "chunk ".to_owned(), session: None }
+        Self { n: 1, first: 0, size: 0, text: "chunk ".to_owned(), session: None }
     }
 }
 

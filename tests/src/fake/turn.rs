@@ -274,7 +274,7 @@ impl Turn {
     }
 
     fn chunks(&self, chunks: &Chunks) {
-        for number in 0..chunks.n {
+        for number in chunks.first..chunks.first + chunks.n {
             let mut text = format!("{}{number}", chunks.text);
             if text.len() < chunks.size {
                 text.push(' ');

@@ -3,17 +3,19 @@
 
 use std::{
     collections::BTreeSet,
-    env, fs,
+    fs,
     path::Path,
     time::{Duration, Instant},
 };
 
 use conductor::record::Origin;
 use conductor_tests::{
+    dice::{Dice, number},
     disk,
     editor::DEADLINE,
     fake::process::SLEEPER,
     harness::{Running, Service, assert_says, poll_until},
+    procfs::{began, parent},
 };
 use nix::{
     sys::signal::{Signal, kill},
@@ -34,24 +36,7 @@ fn stubborn(clear_env: bool) -> Value {
 
 /// What runs of this test now, the service and our own editors left out.
 fn alive(service: &Service) -> Vec<Running> {
-    let own = std::process::id();
-    service.processes().into_iter().filter(|running| parent(running.pid) != Some(own)).collect()
-}
-
-/// The fields of a process's `stat` file after its name.
-fn stat(pid: u32) -> Option<Vec<String>> {
-    let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let text = String::from_utf8_lossy(&text).into_owned();
-    Some(text.rsplit_once(')')?.1.split_whitespace().map(str::to_owned).collect())
-}
-
-fn parent(pid: u32) -> Option<u32> {
-    stat(pid)?[1].parse().ok()
-}
-
-/// When a process began, which tells it from a later one with its number; none if it is dead.
-fn began(pid: u32) -> Option<String> {
-    stat(pid).filter(|fields| !matches!(fields[0].as_str(), "Z" | "X")).map(|fields| fields[19].clone())
+    service.supervised()
 }
 
 /// Every process beneath one, each with its beginning.
@@ -266,22 +251,6 @@ fn c04_processes_of_others_are_let_be_at_a_start() {
     assert!(crate::runs(theirs.agent) && crate::runs(theirs.guard));
 }
 
-fn number(name: &str, default: u64) -> u64 {
-    env::var(name).ok().map_or(default, |text| text.parse().unwrap())
-}
-
-/// Numbers that look random and come again from the same seed.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, below: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % below
-    }
-}
-
 /// Kills somebody at some moment while an agent forks; nothing of it may be left.
 fn round(service: &mut Service, dice: &mut Dice, what: &str) {
     let victim = dice.roll(6);
@@ -331,7 +300,7 @@ fn round(service: &mut Service, dice: &mut Dice, what: &str) {
 fn c04_whoever_is_killed_at_whichever_moment_nothing_is_left() {
     let rounds = number("ORPHAN_ROUNDS", 10);
     let seed = number("ORPHAN_SEED", 20_261_117);
-    let mut dice = Dice(seed | 1);
+    let mut dice = Dice::new(seed);
     let mut service = world(Sandbox::Required).set("agents.fake.restart.intensity", 1_000_000).start();
     for number in 0..rounds {
         round(&mut service, &mut dice, &format!("round {number} of seed {seed}"));

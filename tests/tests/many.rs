@@ -341,6 +341,33 @@ fn e06_an_editor_that_does_not_read_slows_nobody_and_misses_nothing() {
 }
 
 #[test]
+fn who_leaves_a_session_that_has_ended_meanwhile_is_answered() {
+    let service = plain();
+    let (mut first, session) = service.session();
+    let mut second = load(&service, &session);
+    first.set_deadline(Duration::from_secs(60));
+    second.set_deadline(Duration::from_secs(60));
+    second.pause(true);
+    let text = "x".repeat(4096);
+    let turn = first.prompt_do(&session, &json!([{ "update": { "n": 4000, "text": text } }]));
+    assert_eq!(first.stop_reason(&turn), "end_turn");
+    // It ends for everybody while the second is far behind.
+    let closed = service.run(&["sessions", "close", &session]);
+    assert!(closed.status.success(), "{closed:?}");
+    second.pause(false);
+    second.wait_chunks(&session, 1500);
+    // By now that was heard of; the rest still waits, as nobody reads it.
+    second.pause(true);
+    let id = second.request("session/close", &json!({ "sessionId": session }));
+    second.pause(false);
+    second.response(&id);
+    // Only that seat is left.
+    let other = second.new_session(&service.work());
+    assert_eq!(second.turn(&other, "on"), ["echo: on"]);
+    assert_eq!(second.answers_to(&id), 1);
+}
+
+#[test]
 fn a_stalled_turn_is_reported_and_then_cancelled() {
     let service = service(&json!({}))
         .set("agents.fake.turn_stall_timeout", "300ms")

@@ -128,7 +128,13 @@ impl Following {
             }
             tokio::select! {
                 biased;
-                () = ended.cancelled(), if !self.has_left => self.has_left = true,
+                () = ended.cancelled(), if !self.has_left => {
+                    self.has_left = true;
+                    // With the session over as well, there is nobody left to wait for.
+                    if is_over {
+                        return self.deliver(u64::MAX).await;
+                    }
+                }
                 word = told.recv(), if !is_over => match word {
                     Some(word) => self.heed(word),
                     None if self.has_left => return self.deliver(u64::MAX).await,

@@ -241,6 +241,10 @@ fn end(world: &mut World, chaos: &Chaos) -> Journaled {
         shared.findings.add(Trouble::one(Kind::Unverified, format!("`conductor ledger verify` says {said}")));
     }
     stop(world, "the very end");
+    let log = world.service.log();
+    let panics = log.matches("panicked at").count() as u64;
+    let first = log.lines().find(|line| line.contains("panicked at")).unwrap_or_default();
+    shared.findings.extend(Trouble::some(Kind::Died, panics, || format!("a task of the service: {first}")));
     let open = number(world, "SELECT count(*) FROM turns WHERE ended_us IS NULL");
     let words = || format!("{open} turns are open in the ledger");
     shared.findings.extend(Trouble::some(Kind::Unanswered, open, words));

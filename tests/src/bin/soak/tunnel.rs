@@ -56,6 +56,7 @@ struct Stream {
 }
 
 /// How a stream ended.
+#[derive(PartialEq, Eq)]
 enum End {
     /// The network or the service broke it.
     Broken,
@@ -84,9 +85,8 @@ pub async fn carry(
             return;
         }
         connection.greeted(welcome);
-        match connection.pass(&shared, stream, &mut outgoing, &incoming).await {
-            End::Broken => {}
-            End::Over => return,
+        if connection.pass(&shared, stream, &mut outgoing, &incoming).await == End::Over {
+            return;
         }
     }
 }

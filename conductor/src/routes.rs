@@ -15,7 +15,7 @@ use std::{collections::BTreeMap, path::Path};
 
 use serde::Serialize;
 
-pub use self::matching::check_pattern;
+pub use self::matching::{Compiled, check_pattern};
 use self::matching::{mismatch, named, place_mismatch};
 use crate::{
     catalogue::{Offer, Offers},

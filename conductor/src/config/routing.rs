@@ -9,6 +9,7 @@ use serde::{
 };
 
 use super::error;
+use crate::routes::Compiled;
 
 /// One route: who and what it is for, and where it leads. The first that
 /// matches counts.
@@ -48,6 +49,9 @@ pub struct Route {
     /// What the agent is set to.
     #[serde(default)]
     pub set: RouteSettings,
+    /// Its patterns, ready to be matched.
+    #[serde(skip)]
+    pub compiled: Compiled,
 }
 
 /// What a route sets at its agent.

@@ -18,6 +18,38 @@ pub fn check_pattern(pattern: &str) -> Result<(), String> {
     GlobBuilder::new(pattern).build().map(|_| ()).map_err(|error| error.kind().to_string())
 }
 
+/// The patterns of a route that do not stand for themselves only, made ready when the
+/// configuration is read: with each decision it would take longer than all the rest of it.
+#[derive(Debug, Clone, Default)]
+pub struct Compiled {
+    names: Vec<(String, GlobMatcher)>,
+    paths: Vec<(String, GlobMatcher)>,
+}
+
+impl Compiled {
+    /// Those of a route whose patterns were checked.
+    pub fn of(route: &Route) -> Self {
+        let compiled = |patterns: &mut dyn Iterator<Item = &String>, of_paths| {
+            let others = patterns.filter(|pattern| !is_literal(pattern));
+            others.filter_map(|pattern| Some((pattern.clone(), glob(pattern, of_paths)?))).collect()
+        };
+        let names = [&route.model, &route.mode, &route.user, &route.team];
+        Self {
+            names: compiled(&mut names.into_iter().flatten(), false),
+            paths: compiled(&mut route.cwd.iter(), true),
+        }
+    }
+}
+
+/// They say nothing that the patterns do not.
+impl PartialEq for Compiled {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Compiled {}
+
 /// Whether a pattern stands for itself only.
 pub(super) fn is_literal(pattern: &str) -> bool {
     !pattern.contains(['*', '?', '[', ']', '{', '}', '\\'])
@@ -30,13 +62,13 @@ pub(super) fn mismatch(route: &Route, wanted: &Wanted<'_>) -> Option<String> {
         let Some(given) = asked.model else { return Some("no model was chosen".into()) };
         let full = wanted.agent.zip(wanted.model).map(|(agent, model)| format!("{agent}/{model}"));
         let names = [Some(given), wanted.model, full.as_deref()];
-        if !names.into_iter().flatten().any(|name| any(&route.model, name)) {
+        if !names.into_iter().flatten().any(|name| any(route, &route.model, name)) {
             return Some(format!("model `{given}` is not {}", list(&route.model)));
         }
     }
     if !route.mode.is_empty() {
         let Some(mode) = asked.mode else { return Some("no mode was chosen".into()) };
-        if !any(&route.mode, mode) {
+        if !any(route, &route.mode, mode) {
             return Some(format!("mode `{mode}` is not {}", list(&route.mode)));
         }
     }
@@ -45,13 +77,13 @@ pub(super) fn mismatch(route: &Route, wanted: &Wanted<'_>) -> Option<String> {
 
 /// Why a route is not for this user, place or label, if so.
 pub(super) fn place_mismatch(route: &Route, asked: &Asked<'_>) -> Option<String> {
-    if !route.user.is_empty() && !any(&route.user, asked.user) {
+    if !route.user.is_empty() && !any(route, &route.user, asked.user) {
         return Some(format!("user `{}` is not {}", asked.user, list(&route.user)));
     }
-    if !route.team.is_empty() && !asked.teams.iter().any(|team| any(&route.team, team)) {
+    if !route.team.is_empty() && !asked.teams.iter().any(|team| any(route, &route.team, team)) {
         return Some(format!("the user is in no team that is {}", list(&route.team)));
     }
-    if !route.cwd.is_empty() && !route.cwd.iter().any(|pattern| is_beneath(asked.cwd, pattern)) {
+    if !route.cwd.is_empty() && !route.cwd.iter().any(|pattern| is_beneath(route, asked.cwd, pattern)) {
         return Some(format!("{} does not lie in {}", asked.cwd.display(), list(&route.cwd)));
     }
     let missing = route.labels.iter().find(|(key, value)| asked.labels.get(*key) != Some(*value));
@@ -96,19 +128,24 @@ pub(super) fn named<'a>(
     }
 }
 
-fn any(patterns: &[String], text: &str) -> bool {
+fn any(route: &Route, patterns: &[String], text: &str) -> bool {
     patterns.iter().any(|pattern| match is_literal(pattern) {
         true => pattern == text,
-        false => glob(pattern, false).is_some_and(|glob| glob.is_match(text)),
+        false => ready(&route.compiled.names, pattern).is_some_and(|glob| glob.is_match(text)),
     })
 }
 
+fn ready<'a>(compiled: &'a [(String, GlobMatcher)], pattern: &str) -> Option<&'a GlobMatcher> {
+    compiled.iter().find(|(text, _)| text == pattern).map(|(_, glob)| glob)
+}
+
 /// Whether a directory is the one that is named, lies beneath it, or matches.
-fn is_beneath(path: &Path, pattern: &str) -> bool {
-    match is_literal(pattern) {
-        true => path.starts_with(pattern),
-        false => glob(pattern, true).is_some_and(|glob| path.ancestors().any(|above| glob.is_match(above))),
+fn is_beneath(route: &Route, path: &Path, pattern: &str) -> bool {
+    if is_literal(pattern) {
+        return path.starts_with(pattern);
     }
+    let glob = ready(&route.compiled.paths, pattern);
+    glob.is_some_and(|glob| path.ancestors().any(|above| glob.is_match(above)))
 }
 
 /// Patterns were checked when the configuration was read.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::{Checker, Config, ConfigError, nearest, quoted};
-use crate::routes::check_pattern;
+use crate::routes::{Compiled, check_pattern};
 
 impl Checker<'_> {
     /// Refuses a route that cannot be followed, and expands `~` in its
@@ -55,6 +55,7 @@ impl Checker<'_> {
             let what = format!("{} cannot be the name of this route", quoted(name));
             return Err(self.origins.refuse(&at("name"), what, "give each route a name of its own, or none"));
         }
+        route.compiled = Compiled::of(&route);
         config.route[index] = route;
         Ok(())
     }

@@ -58,7 +58,9 @@ fn a_token_is_made_used_listed_and_revoked() {
     let (token, told) = texts(&made);
     assert!(made.status.success(), "{told}");
     assert_eq!(token.lines().count(), 1, "{token}");
-    assert!(told.contains("CONDUCTOR_TOKEN") && told.contains(&service.endpoint()), "{told}");
+    let port = service.endpoint().rsplit(':').next().unwrap().to_owned();
+    let way = format!("ssh -L {port}:127.0.0.1:{port} HOST");
+    assert!(told.contains("CONDUCTOR_TOKEN") && told.contains(&way), "{told}");
     assert!(!told.contains(token.trim()), "once is enough: {told}");
     let all = listed(&service);
     let [only] = all.as_slice() else { panic!("{all:?}") };

@@ -54,7 +54,7 @@ async fn frames(
     Ok(frames)
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn history_is_served() {
     let (service, ids) = service().await;
     let mut client = HistoryClient::new(channel(&service).await);
@@ -108,7 +108,7 @@ async fn history_is_served() {
     assert_eq!(second.next_page_token, "");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_there_is_not_found_and_nonsense_is_refused() {
     let (service, _) = service().await;
     let channel = channel(&service).await;
@@ -133,7 +133,7 @@ async fn what_is_not_there_is_not_found_and_nonsense_is_refused() {
     assert_eq!(refused.code(), Code::Unauthenticated);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn commands_ask_the_service() {
     let (service, ids) = service().await;
     let run = |args: &[&str]| done(&service.command(args).output().unwrap());
@@ -156,7 +156,7 @@ async fn commands_ask_the_service() {
     assert!(unknown.stderr.contains("`conductor sessions ls` lists"), "{unknown:?}");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn an_open_session_is_followed_until_it_is_closed() {
     let service = harness::service(&json!({})).demo().start();
     let work = service.work();

@@ -158,10 +158,10 @@ impl Recorded {
                 match self.chunks.entry(mark).or_default().take(number) {
                     Came::On => {}
                     Came::Again => {
-                        findings.add(Trouble::one(Kind::Duplicated, format!("{} in the ledger", place())))
+                        findings.add(Trouble::one(Kind::Duplicated, format!("{} in the ledger", place())));
                     }
                     Came::Late => {
-                        findings.add(Trouble::one(Kind::Reordered, format!("{} in the ledger", place())))
+                        findings.add(Trouble::one(Kind::Reordered, format!("{} in the ledger", place())));
                     }
                 }
             }

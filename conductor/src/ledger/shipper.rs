@@ -193,6 +193,8 @@ impl Shipper {
         let mut rested = tokio::time::Instant::now();
         loop {
             synced.mark_unchanged();
+            // Asked before the journal is read: what is synced until then is carried over first.
+            let mut is_over = self.stop.is_cancelled();
             let batch = match self.pending.take() {
                 Some(batch) => Some(batch),
                 None => select! {
@@ -206,7 +208,6 @@ impl Shipper {
                     self.signer.catch_up(sink).await?;
                     is_filled = true;
                 }
-                let mut is_over = self.stop.is_cancelled();
                 if pace.is_due() || is_over {
                     select! {
                         indexed = self.index(sink, &mut pace) => indexed?,

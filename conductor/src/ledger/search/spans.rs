@@ -60,7 +60,8 @@ impl Stretch {
     /// what is known of how many documents are where.
     pub(super) fn parts(self, near: i64, known: &[i64], at_once: bool) -> Vec<Self> {
         let steps: &[usize] = if at_once { &HUNDREDTHS_AT_ONCE } else { &HUNDREDTHS };
-        let mut bounds = vec![aligned(near, near)];
+        // Each part costs as much as the whole then, so that the first one is not the smallest.
+        let mut bounds = if at_once && !known.is_empty() { Vec::new() } else { vec![aligned(near, near)] };
         let mut behind = known.iter().rev().copied().skip_while(|bound| *bound >= near);
         for nth in 0.. {
             let Some(bound) = behind.nth(steps[steps.len().min(nth + 1) - 1] - 1) else { break };

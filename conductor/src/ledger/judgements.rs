@@ -21,6 +21,10 @@ use crate::{
 const PAGE: usize = 1000;
 const CHUNK: usize = 4 << 20;
 
+/// How many of the calls of each agent were decided.
+pub const COVERAGE: &str = "SELECT agent, agent_version, calls, decided, calls - decided AS unasked, \
+    round(percent) AS percent FROM policy_coverage ORDER BY percent, agent, agent_version";
+
 /// Which decisions to read; what is empty does not narrow it.
 #[derive(Debug, Clone, Default)]
 pub struct Which {

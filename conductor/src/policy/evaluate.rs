@@ -233,7 +233,7 @@ impl<'a> Judge<'a> {
     fn matching(&mut self, action: &SubAction) -> Vec<(&'a Rule, Matched)> {
         let mut all = Vec::new();
         let sight = action.path().map(Sight::of);
-        for (at, rule) in self.policy.candidates(action) {
+        for (at, rule) in self.policy.candidates(action, sight.as_ref()) {
             // Most rules are about something else, which is quicker to see than for whom they are.
             let Some(how) = rule.matches_seen(action, sight.as_ref()) else { continue };
             if self.is_for(at, rule) && rule.is_there(self.subject, action) {

@@ -63,6 +63,16 @@ pub trait Resolver {
     fn is_absent_among(&self, _: &Looks, path: &Path) -> bool {
         self.is_absent(path)
     }
+
+    /// Whether there is a directory at a place that is reached without links.
+    fn is_directory(&self, _: &Path) -> bool {
+        false
+    }
+
+    /// The same for one of several questions about the same request.
+    fn is_directory_among(&self, _: &Looks, path: &Path) -> bool {
+        self.is_directory(path)
+    }
 }
 
 /// The disk as it is.
@@ -280,6 +290,14 @@ impl Resolver for Disk {
     fn is_absent_among(&self, looks: &Looks, path: &Path) -> bool {
         looks.at(path).is_err_and(|kind| kind == ErrorKind::NotFound)
     }
+
+    fn is_directory(&self, path: &Path) -> bool {
+        self.is_directory_among(&Looks::default(), path)
+    }
+
+    fn is_directory_among(&self, looks: &Looks, path: &Path) -> bool {
+        looks.at(path).is_ok_and(|look| look.kind.is_dir())
+    }
 }
 
 /// A disk without links, on which every program is found in `/usr/bin`; for the examples in
@@ -373,6 +391,24 @@ fn protect(fact: &mut PathFact, path: &Path, root: Option<&PathBuf>) {
     }
 }
 
+/// Notes that all that is protected beneath a root would go with it, if this is one.
+pub(super) fn protect_all_in(fact: &mut PathFact) {
+    if is_root(fact) {
+        fact.protected.get_or_insert_with(|| "protected files are in there, and would go with it".into());
+    }
+}
+
+/// Whether something in this place is protected, though the place itself need not be.
+pub(super) fn holds_protected(fact: &PathFact) -> bool {
+    let has =
+        |path: &Path| path.file_name().is_some_and(|name| protected::protected_in(name).next().is_some());
+    is_root(fact) || has(Path::new(&fact.given)) || fact.resolved.as_deref().is_some_and(has)
+}
+
+fn is_root(fact: &PathFact) -> bool {
+    fact.root.is_some() && fact.resolved == fact.root
+}
+
 /// Why a place is not like others, by its name.
 fn special(real: &Path) -> Option<String> {
     let within = |directory: &str| real.starts_with(directory);
@@ -408,7 +444,7 @@ fn joined(cwd: &Path, given: &str) -> Result<PathBuf, String> {
 }
 
 /// A path without `.` and `..`, by its text.
-fn flat(path: &Path) -> PathBuf {
+pub(super) fn flat(path: &Path) -> PathBuf {
     let mut flat = PathBuf::from("/");
     for component in path.components() {
         match component {

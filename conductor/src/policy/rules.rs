@@ -164,8 +164,13 @@ impl Policy {
     }
 
     /// The rules that may be about a sub-action, with their places among all.
-    pub(super) fn candidates(&self, action: &SubAction) -> impl Iterator<Item = (usize, &Rule)> {
-        self.index.candidates(action).filter_map(|at| Some((at, self.rules.get(at)?.as_ref())))
+    pub(super) fn candidates(
+        &self,
+        action: &SubAction,
+        sight: Option<&Sight<'_>>,
+    ) -> impl Iterator<Item = (usize, &Rule)> {
+        let places = self.index.candidates(action, sight).into_iter().map(|at| at as usize);
+        places.filter_map(|at| Some((at, self.rules.get(at)?.as_ref())))
     }
 }
 

@@ -11,9 +11,9 @@ use std::path::{Component, Path, PathBuf};
 use self::{
     lists::Simple,
     scan::{Arrow, Join, Written},
-    wrappers::{Guess, Opened},
+    wrappers::{Fate, Guess, Opened},
 };
-use super::{Command, Ground, PathFact, SubAction, Word, text};
+use super::{Command, Ground, PathFact, SubAction, Word, paths, text};
 
 mod builtins;
 mod lists;
@@ -338,10 +338,10 @@ impl<'a> Reader<'a> {
             }
         }
         if name == "find" {
-            for at in wrappers::written_by_find(&texts) {
+            for (at, fate) in wrappers::written_by_find(&texts) {
                 let given = if at == 0 { Given { text: ".", is_literal: true } } else { words[at] };
-                let fact = self.fact(spot.cwd, given.text, given.is_literal);
-                self.found.extend(fact.map(SubAction::Write));
+                let Some(fact) = self.fact(spot.cwd, given.text, given.is_literal) else { continue };
+                self.lose(fact, fate);
             }
         }
         if let Some(trouble) = builtins::trouble(name, &texts[1..]) {
@@ -353,9 +353,29 @@ impl<'a> Reader<'a> {
             let shown = text::shown(name, MOST_SHOWN);
             self.unknown(format!("a file in the workspace or above it says which `{shown}` would run"));
         }
-        if name == "diff" && !surroundings::are_files(self.ground.resolver, spot.cwd, &texts[1..]) {
+        let (resolver, words) = (self.ground.resolver, &texts[1..]);
+        if name == "diff" && !surroundings::are_files(resolver, spot.cwd, words) {
             self.unknown("`diff` of something that is no file: of directories it reads what is in them");
         }
+        if surroundings::completes_names(name, words) && !surroundings::are_files(resolver, spot.cwd, words) {
+            self.unknown(format!(
+                "`{name}` of a name that is no file: it puts something behind it and looks again"
+            ));
+        }
+        if matches!(name, "cat" | "ls") && !surroundings::is_git_there(resolver, spot.cwd, words) {
+            self.unknown("`.git` is not what it seems: a link leads elsewhere");
+        }
+    }
+
+    /// Names a place that `find` changes.
+    fn lose(&mut self, mut fact: PathFact, fate: Fate) {
+        if fate == Fate::Removed {
+            paths::protect_all_in(&mut fact);
+        }
+        if fate != Fate::Written && fact.protected.is_none() && paths::holds_protected(&fact) {
+            self.unknown("`find` may remove protected files there");
+        }
+        self.found.push(SubAction::Write(fact));
     }
 
     /// Names a program that is started. Of a wrapper that is opened nothing remains to be judged,

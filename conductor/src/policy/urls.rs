@@ -29,6 +29,25 @@ const LOOPBACK_NAMES: [&str; 5] =
 const METADATA_NAMES: [&str; 4] =
     ["metadata", "metadata.google.internal", "metadata.goog", "instance-data.ec2.internal"];
 
+/// How names end that the public name service does not know: what they lead to is inside some network.
+const PRIVATE_NAMES: [&str; 15] = [
+    "local",
+    "localdomain",
+    "internal",
+    "lan",
+    "intranet",
+    "home",
+    "home.arpa",
+    "corp",
+    "private",
+    "consul",
+    "svc",
+    "test",
+    "invalid",
+    "onion",
+    "alt",
+];
+
 /// Names whose labels say which address they lead to, or that lead to this machine.
 const ANY_ADDRESS: [&str; 6] = ["nip.io", "sslip.io", "xip.io", "localtest.me", "lvh.me", "vcap.me"];
 
@@ -177,8 +196,7 @@ fn look_at_name(name: &str, given: &str, fact: &mut UrlFact, troubles: &mut Trou
         list.iter()
             .any(|entry| name.strip_suffix(entry).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
     };
-    let is_private =
-        !name.contains('.') || is_within(&["local", "internal", "lan", "intranet", "home.arpa", "corp"]);
+    let is_private = !name.contains('.') || is_within(&PRIVATE_NAMES);
     fact.network = if is_within(&LOOPBACK_NAMES) {
         Network::Loopback
     } else if METADATA_NAMES.contains(&name) {
@@ -236,9 +254,12 @@ fn network(address: IpAddr) -> Network {
                 // Where two clouds have their metadata.
                 (100, 100, 100) | (192, 0, 0) => Network::LinkLocal,
                 (10, ..) | (192, 168, _) | (172, 16..=31, _) | (100, 64..=127, _) => Network::Private,
-                (192, 0, 2) | (198, 18..=19, _) | (198, 51, 100) | (203, 0, 113) | (224..=255, ..) => {
-                    Network::Private
-                }
+                (192, 0, 2)
+                | (192, 88, 99)
+                | (198, 18..=19, _)
+                | (198, 51, 100)
+                | (203, 0, 113)
+                | (224..=255, ..) => Network::Private,
                 _ => Network::Public,
             }
         }
@@ -246,6 +267,8 @@ fn network(address: IpAddr) -> Network {
             [0, 0, 0, 0, 0, 0, 0, 0 | 1] => Network::Loopback,
             // The second is where a cloud has its metadata.
             [0xfe80..=0xfebf, ..] | [0xfd00, 0xec2, ..] => Network::LinkLocal,
+            // For protocols, and for books.
+            [0x2001, 0..=0x1ff | 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => Network::Private,
             [0x2000..=0x3fff, ..] => Network::Public,
             _ => Network::Private,
         },
@@ -286,6 +309,16 @@ mod tests {
             ("http://[fd12::1]/", "http", "[fd12::1]", 80, "/", Network::Private),
             ("http://intranet/", "http", "intranet", 80, "/", Network::Private),
             ("http://printer.local/", "http", "printer.local", 80, "/", Network::Private),
+            ("http://foo.localdomain/", "http", "foo.localdomain", 80, "/", Network::Private),
+            ("http://router.home/", "http", "router.home", 80, "/", Network::Private),
+            ("http://db.private/", "http", "db.private", 80, "/", Network::Private),
+            ("http://x.consul/", "http", "x.consul", 80, "/", Network::Private),
+            ("http://home.example.com/", "http", "home.example.com", 80, "/", Network::Name),
+            ("http://[2001:db8::1]/", "http", "[2001:db8::1]", 80, "/", Network::Private),
+            ("http://[2001::1]/", "http", "[2001::1]", 80, "/", Network::Private),
+            ("http://[3fff::1]/", "http", "[3fff::1]", 80, "/", Network::Private),
+            ("http://[2001:4860::1]/", "http", "[2001:4860::1]", 80, "/", Network::Public),
+            ("http://192.88.99.1/", "http", "192.88.99.1", 80, "/", Network::Private),
             ("http://8.8.8.8/", "http", "8.8.8.8", 80, "/", Network::Public),
             ("http://[2606:4700::1111]/", "http", "[2606:4700::1111]", 80, "/", Network::Public),
             ("ssh://GitHub.com/a/b", "ssh", "github.com", 22, "/a/b", Network::Name),

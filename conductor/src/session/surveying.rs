@@ -10,7 +10,6 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::Arc,
     time::Duration,
 };
 
@@ -57,9 +56,9 @@ enum Stage {
     /// The prompt waits for the first look.
     First,
     /// The turn runs; what there was before.
-    Running(Arc<Survey>),
+    Running(Survey),
     /// The agent has answered, and that waits for the second look.
-    Second { before: Arc<Survey>, answer: Run },
+    Second { before: Survey, answer: Run },
 }
 
 /// What a session knows of its protected places.
@@ -75,8 +74,8 @@ pub(super) struct Surveying {
     /// Of which places it was told that not all is looked at.
     told: Vec<PathBuf>,
     roots: Vec<PathBuf>,
-    /// The last look at them was brief.
-    is_brief: bool,
+    /// The last look, if it was brief.
+    last: Option<Survey>,
 }
 
 impl Default for Surveying {
@@ -88,7 +87,7 @@ impl Default for Surveying {
             excuses: Excuses::default(),
             told: Vec::new(),
             roots: Vec::new(),
-            is_brief: false,
+            last: None,
         }
     }
 }
@@ -114,7 +113,7 @@ impl Surveying {
         self.excuses = Excuses::new(is_busy);
         let is_same = self.roots == roots;
         if !is_same {
-            (self.roots, self.is_brief) = (roots.to_vec(), false);
+            (self.roots, self.last) = (roots.to_vec(), None);
         }
         let is_on_its_way = is_same && !self.looking.is_empty() && self.due > Instant::now();
         self.stage = Stage::Due { is_on_its_way };
@@ -127,26 +126,23 @@ impl Surveying {
         if is_on_its_way {
             return;
         }
-        if self.is_brief
-            && let Some(survey) = Survey::glance(&self.roots)
-        {
-            self.stage = Stage::Running(Arc::new(survey));
-            return;
+        if let Some(survey) = self.last.as_ref().and_then(Survey::glance) {
+            return self.looked(survey);
         }
         let roots = self.roots.clone();
         if !self.start(move || Survey::first(&roots)) {
-            self.stage = Stage::Running(Arc::new(Survey::unseen(&self.roots)));
+            self.stage = Stage::Running(Survey::unseen(&self.roots));
         }
     }
 
     /// The first look is over.
     fn looked(&mut self, survey: Survey) {
-        self.is_brief = survey.is_brief();
-        self.stage = Stage::Running(Arc::new(survey));
+        self.last = survey.is_brief().then(|| survey.clone());
+        self.stage = Stage::Running(survey);
     }
 
     /// Looks for the second time.
-    fn end(&mut self, before: &Arc<Survey>) -> bool {
+    fn end(&mut self, before: &Survey) -> bool {
         let before = before.clone();
         self.start(move || before.again())
     }
@@ -209,12 +205,13 @@ impl Session {
         })
     }
 
-    fn survey_after(&mut self, before: Arc<Survey>, answer: Run) {
+    fn survey_after(&mut self, before: Survey, answer: Run) {
         // What was allowed may have changed anything.
         if self.survey.excuses.cover_all() {
             return self.take_run(&answer);
         }
         if let Some(after) = before.glance_again() {
+            self.survey.last = Some(after.clone());
             self.tell_changes(&before, &after);
             return self.take_run(&answer);
         }

@@ -167,6 +167,11 @@ const FILES: &[(&str, &str)] = &[
     ("app/tests/it.rs", "#[test]\nfn it() {}\n"),
     ("app/docs/notes.md", "notes\n"),
     ("app/logs/app.log", "started\n"),
+    ("app/good.gz", "packed\n"),
+    ("app/good.zip", "packed\n"),
+    // A working copy within this one, whose `.git` is not what it seems.
+    ("app/nested/a.txt", "a\n"),
+    ("app/linked/.git/config", "[core]\n"),
     ("app/target/debug/app", "binary\n"),
     ("app/node_modules/.bin/tsc", "#!/bin/sh\nid\n"),
     ("app/bin/ls", "#!/bin/sh\nid\n"),
@@ -206,4 +211,10 @@ const LINKS: &[(&str, &str)] = &[
     ("app/src/up", "../.."),
     ("app/docs/passwd.md", "/etc/passwd"),
     ("app/cat", "../outside/cat"),
+    // What a program finds that puts something behind the name that it is given.
+    ("app/packed.gz", "../outside/plain.txt"),
+    ("app/packed.zip", "../outside/plain.txt"),
+    ("app/docs/packed.gz", "../../outside/plain.txt"),
+    ("app/nested/.git", "../../outside"),
+    ("app/linked/.git/HEAD", "../../../outside/plain.txt"),
 ];

@@ -6,6 +6,7 @@ mod actions;
 mod asked;
 mod bypass;
 mod bypass_paths;
+mod bypass_requests;
 mod bypass_shell;
 mod bypass_tools;
 mod bypass_words;

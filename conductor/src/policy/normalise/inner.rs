@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::arguments::squeezed;
 
 /// Keys of such tools, without what separates their words.
-const KEYS: [&str; 48] = [
+const KEYS: [&str; 49] = [
     "active",
     "activeform",
     "addblockedby",
@@ -26,6 +26,7 @@ const KEYS: [&str; 48] = [
     "goal",
     "header",
     "id",
+    "intent",
     "maxresults",
     "merge",
     "metadata",
@@ -59,6 +60,11 @@ const KEYS: [&str; 48] = [
     "todos",
     "topic",
 ];
+
+/// Names of such tools of which it is not known what all agents mean by them, squeezed. Rules may allow
+/// them only with such an input.
+const NOTES: [&str; 7] =
+    ["managetodolist", "reportintent", "settitle", "taskcreate", "taskget", "tasklist", "taskupdate"];
 
 /// Keys, at any depth, that such a tool has no use for.
 const FOREIGN: [&str; 22] = [
@@ -106,6 +112,11 @@ pub fn is_kind(name: &str, kind: Option<&str>, has_input: bool) -> bool {
         }
         Some(_) => false,
     }
+}
+
+/// Whether a tool has the name of such a one, and is given what such a one is not.
+pub fn is_misnamed(name: &str, inputs: &[&Map<String, Value>]) -> bool {
+    NOTES.contains(&squeezed(name).as_str()) && !inputs.iter().all(|input| is_input(input))
 }
 
 /// Whether an input may be one of such a tool.

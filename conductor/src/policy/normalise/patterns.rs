@@ -1,6 +1,8 @@
 //! Patterns of names in the input of tools that search: where they lead, and
 //! whether they are aimed at secrets.
 
+use std::path::Path;
+
 use serde_json::{Map, Value};
 
 use super::{
@@ -57,34 +59,32 @@ fn pieces(given: &str) -> Vec<&str> {
 
 /// One pattern. `is_sure` that it is one of names.
 fn one(given: &str, starts: &[&str], is_sure: bool, ground: &Ground<'_>, reading: &mut Reading) {
-    // What is left out is not read.
-    if given.is_empty() || given.starts_with('!') {
+    // What is left out is not read; `!(` begins a pattern of its own, and what `!!` means tools differ on.
+    if given.is_empty() || given.starts_with('!') && !given.starts_with("!(") && !given.starts_with("!!") {
         return;
     }
     if climbs(given) {
         reading.unknown("the pattern leads to places that it does not name");
     }
+    if is_sure && (given.starts_with('!') || is_extended(given)) {
+        reading.unknown("the pattern is one that tools read differently");
+    }
     let is_name = |c: char| c.is_alphanumeric() || "._-/*?[]{},@+~!".contains(c);
     if !is_sure && !leaves(given) && !given.chars().all(is_name) {
+        if may_be_extended(given) {
+            reading.unknown("the pattern may be one of names, and match files that hold secrets");
+        }
         return;
     }
-    let mut alternatives = vec![given.to_owned()];
-    while let Some(at) = alternatives.iter().position(|pattern| pattern.contains('{')) {
-        let pattern = alternatives.swap_remove(at);
-        let Some(expanded) = expanded(&pattern) else { return };
-        alternatives.extend(expanded);
-        if alternatives.len() > MOST {
-            reading.unknown("the pattern has too many alternatives");
-            return;
-        }
-    }
+    let Some(alternatives) = alternatives(given) else {
+        return reading.unknown("the pattern has too many alternatives");
+    };
     for pattern in alternatives {
-        let base = base(&pattern);
-        let rest = pattern.strip_prefix(base).unwrap_or(&pattern);
-        if rest.split('/').any(protected::is_aimed_at_secrets) {
+        let (base, rest) = parts(&pattern);
+        if is_aimed(rest) {
             reading.unknown("the pattern may match files that hold secrets");
         }
-        if base == "." {
+        if base.is_empty() {
             continue;
         }
         for start in starts {
@@ -101,6 +101,31 @@ fn one(given: &str, starts: &[&str], is_sure: bool, ground: &Ground<'_>, reading
             }
         }
     }
+}
+
+/// Whether a name would be aimed at secrets if a tool took it for a pattern.
+pub fn may_be_aimed(given: &str) -> bool {
+    given.contains(['[', '{']) && alternatives(given).is_none_or(|all| all.iter().any(|each| is_aimed(each)))
+}
+
+/// Whether a pattern is aimed at secrets, or at what git has, where some are.
+fn is_aimed(pattern: &str) -> bool {
+    let is_git = |component: &str| protected::fold(component.as_ref()) == ".git";
+    pattern.split('/').any(|component| protected::is_aimed_at_secrets(component) || is_git(component))
+        || protected::by_name(Path::new(pattern), 0).is_some_and(|found| found.secret)
+}
+
+/// A pattern without its braces. None if there is too much in them.
+fn alternatives(given: &str) -> Option<Vec<String>> {
+    let mut all = vec![given.to_owned()];
+    while let Some(at) = all.iter().position(|pattern| pattern.contains('{')) {
+        let pattern = all.swap_remove(at);
+        all.extend(expanded(&pattern)?);
+        if all.len() > MOST {
+            return None;
+        }
+    }
+    Some(all)
 }
 
 /// A pattern with its last innermost braces replaced by what is in them. None if that cannot be told.
@@ -122,18 +147,96 @@ fn leaves(pattern: &str) -> bool {
 fn climbs(pattern: &str) -> bool {
     let in_braces =
         pattern.contains('{') && (pattern.contains("..") || pattern.contains("{/") || pattern.contains(",/"));
-    let rest = pattern.strip_prefix(base(pattern)).unwrap_or(pattern);
-    in_braces || rest.split('/').any(|component| component == "..")
+    in_braces || parts(pattern).1.split('/').any(|component| component == "..")
 }
 
-/// What stands before the first component that is a pattern.
-fn base(pattern: &str) -> &str {
-    let special = pattern.find(['*', '?', '[', '{']).unwrap_or(pattern.len());
-    let literal = pattern.get(..special).unwrap_or_default();
-    match literal.rfind('/') {
-        _ if special == pattern.len() => pattern,
-        Some(0) => "/",
-        Some(end) => literal.get(..end).unwrap_or_default(),
-        None => ".",
+/// A pattern in which parentheses or backslashes may mean something, as in `@(a|b)` and `\\.a`.
+fn is_extended(pattern: &str) -> bool {
+    let is_sign = |pair: &[u8]| matches!(pair, [b'@' | b'+' | b'!' | b'?' | b'*', b'(']);
+    pattern.contains('\\') || pattern.as_bytes().windows(2).any(is_sign)
+}
+
+/// Whether a pattern that is mostly one of content could be such a one, for secrets. What stands before
+/// the parenthesis is common in expressions, but for `@` and `!`.
+fn may_be_extended(pattern: &str) -> bool {
+    let inner = |opened: &str| opened.split([')', '|']).any(protected::is_aimed_at_secrets);
+    ["@(", "!("].iter().any(|sign| pattern.contains(sign))
+        || ["+(.", "?(.", "*(."].iter().any(|sign| {
+            pattern.match_indices(sign).any(|(at, _)| inner(pattern.get(at + 2..).unwrap_or_default()))
+        })
+}
+
+/// What stands before the first component that is a pattern, which may be nothing, and the rest.
+fn parts(pattern: &str) -> (&str, &str) {
+    let Some(special) = pattern.find(['*', '?', '[', '{']) else { return (pattern, "") };
+    let slash = pattern.get(..special).and_then(|literal| literal.rfind('/'));
+    // The root's slash belongs to its name.
+    slash.map_or(("", pattern), |slash| pattern.split_at(slash.max(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_is_taken_apart_where_it_begins() {
+        for (pattern, expected) in [
+            (".env*", ("", ".env*")),
+            (".*", ("", ".*")),
+            ("*", ("", "*")),
+            ("..?/x", ("", "..?/x")),
+            ("./.e*", (".", "/.e*")),
+            ("../*", ("..", "/*")),
+            ("a/b/c*/d", ("a/b", "/c*/d")),
+            ("/*", ("/", "*")),
+            ("/etc/*", ("/etc", "/*")),
+            ("a.txt", ("a.txt", "")),
+            (".", (".", "")),
+            ("", ("", "")),
+        ] {
+            assert_eq!(parts(pattern), expected, "{pattern}");
+        }
+        assert!(climbs("a*/../b") && climbs("{a,..}/b") && !climbs("../a*") && !climbs(".a*/b"));
+    }
+
+    #[test]
+    fn what_a_name_would_be_as_a_pattern() {
+        for (given, expected) in [
+            (".[e]nv", true),
+            ("{.env,a}", true),
+            ("{a,.e}nv", true),
+            ("config/.[a-z]*", true),
+            ("pages/[slug].tsx", false),
+            ("{{cookiecutter.name}}/setup.py", false),
+            (".env", false),
+            ("{a", false),
+            ("[a]/.git/x", true),
+        ] {
+            assert_eq!(may_be_aimed(given), expected, "{given}");
+        }
+    }
+
+    #[test]
+    fn patterns_are_aimed_by_all_of_their_names() {
+        for (pattern, expected) in [
+            ("**/.git/config", true),
+            ("**/.GIT/**", true),
+            ("*/.docker/config.json", true),
+            ("**/.e*", true),
+            ("**/.github/*.yml", false),
+            ("**/config.json", false),
+            ("*.rs", false),
+        ] {
+            assert_eq!(is_aimed(pattern), expected, "{pattern}");
+        }
+        for (pattern, expected) in [
+            ("@(.env|x)", true),
+            ("!(a)", true),
+            ("*(.env)", true),
+            ("fn (a|b)?(c)*", false),
+            ("a+(b|c)", false),
+        ] {
+            assert_eq!(may_be_extended(pattern), expected, "{pattern}");
+        }
     }
 }

@@ -17,7 +17,7 @@ use super::{
     terminal::directory,
     tools::{self, Meaning, Reading},
 };
-use crate::policy::shell;
+use crate::policy::{paths, shell};
 
 /// More diffs and locations than this are not looked at.
 const MOST_PLACES: usize = 256;
@@ -411,6 +411,9 @@ impl<'a> Call<'a> {
         if *meaning != Meaning::Shell {
             self.locations.iter().for_each(|path| whole.place(place(path, ground), is_write));
         }
+        if is_write {
+            found.extend(with_all_in_them(&mut whole.found, ground));
+        }
         found.append(&mut whole.found);
     }
 
@@ -427,7 +430,8 @@ impl<'a> Call<'a> {
         let named: Vec<SubAction> =
             inputs.iter().flat_map(|input| named_in(&Value::Object((*input).clone()), ground)).collect();
         let acts = !matches!(self.kind, None | Some("other" | "think"))
-            || inputs.iter().any(|input| tools::leaves_sandbox(input) || inner::has_content(input));
+            || inputs.iter().any(|input| tools::leaves_sandbox(input) || inner::has_content(input))
+            || self.name().is_some_and(|name| inner::is_misnamed(name, inputs));
         if inputs.is_empty() || !named.is_empty() || acts {
             found.push(SubAction::unknown("it is not known what this tool does with what it is given"));
         }
@@ -495,6 +499,25 @@ impl<'a> Call<'a> {
         }
         found
     }
+}
+
+/// Of a file it does not matter which way it is changed. A directory is removed or moved with all that
+/// is in it, and what is moved to one gets a name there that nobody has said.
+fn with_all_in_them(written: &mut [SubAction], ground: &Ground<'_>) -> Vec<SubAction> {
+    let mut doubts = Vec::new();
+    for action in written {
+        let SubAction::Write(fact) = action else { continue };
+        paths::protect_all_in(fact);
+        let Some(path) = fact.resolved.as_deref() else { continue };
+        let is_directory = ground.resolver.is_directory(path);
+        // A file has nothing in it, whatever its name.
+        if is_directory || paths::holds_protected(fact) && ground.resolver.is_absent(path) {
+            let shown = quoted(&fact.given);
+            doubts
+                .push(SubAction::unknown(format!("it is not known what becomes of all that is in {shown}")));
+        }
+    }
+    doubts
 }
 
 const DIFFERS: &str = "what is asked about differs from what was announced";

@@ -8,14 +8,12 @@ use super::{Ground, SubAction, hidden, strings};
 use crate::policy::{shell, text};
 
 /// Variables that change how a program's output looks, and nothing that it does.
-const HARMLESS: [&str; 12] = [
+const HARMLESS: [&str; 10] = [
     "CI",
     "CLICOLOR",
     "COLORTERM",
     "COLUMNS",
     "FORCE_COLOR",
-    "LANG",
-    "LC_ALL",
     "LINES",
     "NO_COLOR",
     "NO_UPDATE_NOTIFIER",
@@ -103,8 +101,7 @@ fn variables(env: Option<&Value>) -> Vec<SubAction> {
         let (Some(name), Some(value)) = (name, value) else {
             return Some(SubAction::unknown("a variable of the terminal has no name or no value"));
         };
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-@".contains(c);
-        if HARMLESS.contains(&name) && value.len() <= 64 && value.chars().all(is_plain) {
+        if is_harmless(name, value) {
             return None;
         }
         let shown = text::shown(name, 60);
@@ -116,4 +113,24 @@ fn variables(env: Option<&Value>) -> Vec<SubAction> {
         }))
     };
     list.iter().filter_map(judge).collect()
+}
+
+/// Whether a variable changes nothing that a command does.
+fn is_harmless(name: &str, value: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-@".contains(c);
+    match name {
+        "LANG" | "LC_ALL" => is_usual_locale(value),
+        name => HARMLESS.contains(&name) && value.len() <= 64 && value.chars().all(is_plain),
+    }
+}
+
+/// Locales in which a shell reads bytes as they were read here. In others a quote or a backslash can be
+/// the second half of a letter.
+fn is_usual_locale(value: &str) -> bool {
+    let is_place = |place: &str| {
+        (1..=32).contains(&place.len())
+            && place.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'_')
+    };
+    matches!(value, "C" | "POSIX")
+        || matches!(value.split_once('.'), Some((place, "UTF-8" | "utf8")) if is_place(place))
 }

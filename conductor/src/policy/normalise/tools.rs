@@ -4,14 +4,14 @@
 //! Only what stands in these lists is understood. A key that is not known may
 //! change what a tool does, so that its presence is `Unknown`.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, path::Path};
 
 use serde_json::{Map, Value};
 
 use super::{
     Ground, SubAction,
     arguments::{addresses_in, is_address, quoted, squeezed, words},
-    fetch, patterns, place, strings,
+    fetch, is_file_uri, patterns, place, strings,
     terminal::directory,
 };
 use crate::policy::{PathFact, shell};
@@ -267,6 +267,22 @@ impl Reading {
         }
     }
 
+    /// A place by its name. Tools that take several at once take patterns, too, and a few do where one
+    /// is named; brackets and braces are also in names that people give to files.
+    fn named(&mut self, given: &str, is_list: bool, is_write: bool, ground: &Ground<'_>) {
+        let fact = place(given, ground);
+        // An address is decoded before it is a pattern.
+        let decoded = fact.resolved.as_deref().and_then(Path::to_str).filter(|_| is_file_uri(given));
+        let is_pattern = |text: &str| {
+            let is_several = text.contains(['*', '?']) || is_list && text.contains(['[', '{']);
+            is_several || patterns::may_be_aimed(text)
+        };
+        if is_pattern(given) || decoded.is_some_and(is_pattern) {
+            self.unknown("it may name more files than one: there is a pattern in the name");
+        }
+        self.place(fact, is_write);
+    }
+
     fn stray(&mut self, key: &str) {
         self.unknown(format!("it is not known what {} means for this tool", quoted(key)));
     }
@@ -414,10 +430,11 @@ fn files(
         }
         match (squeezed.as_str(), value) {
             (key, Value::String(given)) if PLACES.contains(&key) => {
-                reading.place(place(given, ground), is_write);
+                let is_list = matches!(key, "paths" | "filepaths" | "files");
+                reading.named(given, is_list, is_write, ground);
             }
             (name, Value::Array(_)) if PLACES.contains(&name) => match strings(value) {
-                Some(list) => list.iter().for_each(|given| reading.place(place(given, ground), is_write)),
+                Some(list) => list.iter().for_each(|given| reading.named(given, true, is_write, ground)),
                 None => reading.stray(key),
             },
             // Several changes at once, each an object like this one.

@@ -47,6 +47,10 @@ impl Resolver for Memory<'_> {
     fn is_absent(&self, path: &Path) -> bool {
         self.resolver.is_absent_among(&self.looks, path)
     }
+
+    fn is_directory(&self, path: &Path) -> bool {
+        self.resolver.is_directory_among(&self.looks, path)
+    }
 }
 
 fn remembered<T: Clone>(answers: &Answers<T>, cwd: &Path, given: &str, ask: impl FnOnce() -> T) -> T {

@@ -48,6 +48,7 @@ static NAMES: &[(&str, Protection)] = &[
     (".agents", AGENT),
     (".aider.conf.yml", AGENT),
     (".amazonq", AGENT),
+    (".appveyor.yml", CI),
     (".augment", AGENT),
     (".authinfo", ACCOUNT),
     (".aws", ACCOUNT),
@@ -101,6 +102,7 @@ static NAMES: &[(&str, Protection)] = &[
     (".gitattributes", GIT),
     (".gitconfig", GIT),
     (".gitea", CI),
+    (".githooks", HOOK),
     (".gitlab-ci.yml", CI),
     (".gitmodules", GIT),
     (".gnupg", KEY),
@@ -123,12 +125,14 @@ static NAMES: &[(&str, Protection)] = &[
     (".kshrc", STARTUP),
     (".kube", ACCOUNT),
     (".kubeconfig", ACCOUNT),
+    (".lefthook", HOOK),
+    (".lefthook-local", HOOK),
     (".lldbinit", STARTUP),
     (".lldbinit-lldb", STARTUP),
     (".lvimrc", EDITOR),
     (".m2", STARTUP),
     (".mcp.json", AGENT),
-    (".mise.toml", STARTUP),
+    (".mise", STARTUP),
     (".mvn", STARTUP),
     (".my.cnf", ACCOUNT),
     (".mylogin.cnf", ACCOUNT),
@@ -142,6 +146,9 @@ static NAMES: &[(&str, Protection)] = &[
     (".pdbrc", STARTUP),
     (".pdbrc.py", STARTUP),
     (".pgpass", ACCOUNT),
+    (".pnp.cjs", HOOK),
+    (".pnp.js", HOOK),
+    (".pnp.loader.mjs", HOOK),
     (".pnpmfile.cjs", HOOK),
     (".pre-commit-config.yaml", HOOK),
     (".pre-commit-config.yml", HOOK),
@@ -211,6 +218,7 @@ static FILES: &[(&str, Protection)] = &[
     ("bitbucket-pipelines.yml", CI),
     ("buildspec.yaml", CI),
     ("buildspec.yml", CI),
+    ("bunfig.toml", STARTUP),
     ("claude.local.md", ORDERS),
     ("claude.md", ORDERS),
     ("cloudbuild.yaml", CI),
@@ -226,6 +234,9 @@ static FILES: &[(&str, Protection)] = &[
     ("credentials.yaml", ACCOUNT),
     ("credentials.yml", ACCOUNT),
     ("crush.json", AGENT),
+    ("deploy-key", KEY),
+    ("deploy_key", KEY),
+    ("deploykey", KEY),
     ("fastagent.config.yaml", AGENT),
     ("fastagent.jsonl", AGENT),
     ("fastagent.secrets.yaml", ACCOUNT),
@@ -236,12 +247,8 @@ static FILES: &[(&str, Protection)] = &[
     ("jenkinsfile", CI),
     ("kube.config", ACCOUNT),
     ("kubeconfig", ACCOUNT),
-    ("lefthook.toml", HOOK),
-    ("lefthook.yaml", HOOK),
-    ("lefthook.yml", HOOK),
     ("local.settings.json", ACCOUNT),
     ("mcp.json", AGENT),
-    ("mise.toml", STARTUP),
     ("oauth_creds.json", ACCOUNT),
     ("opencode.json", AGENT),
     ("opencode.jsonc", AGENT),
@@ -279,6 +286,7 @@ static PAIRS: &[(&str, &str, Protection)] = &[
     (".config", "git", GIT),
     (".config", "goose", AGENT),
     (".config", "helix", EDITOR),
+    (".config", "mise", STARTUP),
     (".config", "nvim", EDITOR),
     (".config", "opencode", AGENT),
     (".config", "pip", STARTUP),
@@ -288,12 +296,22 @@ static PAIRS: &[(&str, &str, Protection)] = &[
     (".gem", "credentials", ACCOUNT),
     (".git", "config", ACCOUNT),
     (".github", "actions", CI),
+    (".github", "agents", AGENT),
+    (".github", "chatmodes", AGENT),
+    (".github", "hooks", AGENT),
+    (".github", "instructions", ORDERS),
+    (".github", "prompts", ORDERS),
+    (".github", "skills", ORDERS),
     (".github", "workflows", CI),
     (".gitlab", "ci", CI),
     (".gradle", "gradle.properties", ACCOUNT),
     (".m2", "settings.xml", ACCOUNT),
     (".yarn", "plugins", HOOK),
     (".yarn", "releases", HOOK),
+    ("env", "bin", STARTUP),
+    ("env", "scripts", STARTUP),
+    ("mise", "config.local.toml", STARTUP),
+    ("mise", "config.toml", STARTUP),
     ("node_modules", ".bin", STARTUP),
     ("venv", "bin", STARTUP),
     ("venv", "scripts", STARTUP),
@@ -332,6 +350,7 @@ static ENDINGS: &[(&str, Protection)] = &[
     (".ppk", KEY),
     (".pth", STARTUP),
     (".sublime-project", EDITOR),
+    (".tfstate", ACCOUNT),
     (".tfvars", ACCOUNT),
     (".tfvars.json", ACCOUNT),
     ("_history", ACCOUNT),
@@ -506,7 +525,8 @@ fn exact(list: &[(&str, Protection)], name: &str) -> Option<Protection> {
 
 fn pattern(name: &str) -> Option<Protection> {
     // Each of what follows has one of these in it. Few names have, and all names are looked at.
-    if !name.bytes().any(|byte| matches!(byte, b'.' | b'_' | b'-')) && !name.starts_with("privatekey") {
+    let is_bare = !name.bytes().any(|byte| matches!(byte, b'.' | b'_' | b'-'));
+    if is_bare && !name.starts_with("privatekey") && !name.starts_with("kubeconfig") {
         return None;
     }
     let begins = || BEGINNINGS.iter().find(|(beginning, _)| name.starts_with(beginning));
@@ -521,7 +541,9 @@ fn pattern(name: &str) -> Option<Protection> {
     let begins_with = |words: &[&str]| words.iter().any(|word| name.starts_with(word));
     let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
     let is_secret = begins_with(&["secrets.", "secret."]) || has(&[".secrets.", ".secret."]);
-    let is_account = name.ends_with(".json") && has(&["service-account", "service_account", "-adminsdk"]);
+    let accounts = ["service-account", "service_account", "-adminsdk", "client_secret", "gha-creds-"];
+    let is_account =
+        name.ends_with(".json") && has(&accounts) || name.starts_with("kubeconfig") && !is_source;
     if is_secret && !is_source || is_account || name.ends_with(".env") {
         return Some(ACCOUNT);
     }
@@ -531,7 +553,16 @@ fn pattern(name: &str) -> Option<Protection> {
     if is_private {
         return Some(KEY);
     }
-    begins().or_else(ends).map(|(_, protection)| *protection)
+    begins().or_else(ends).map(|(_, protection)| *protection).or_else(|| settings(name))
+}
+
+/// Why a name is protected that is one of several for the settings of a tool.
+fn settings(name: &str) -> Option<Protection> {
+    match name.strip_prefix('.').unwrap_or(name).rsplit_once('.')? {
+        ("lefthook" | "lefthook-local", "json" | "jsonc" | "toml" | "yaml" | "yml") => Some(HOOK),
+        (tool, "toml") if tool.split('.').next() == Some("mise") => Some(STARTUP),
+        _ => None,
+    }
 }
 
 /// A name as a file system may see it that knows no case: folded, without dots and spaces at the

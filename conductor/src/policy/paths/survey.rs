@@ -8,9 +8,13 @@
 //!
 //! A survey is bounded. What it has not looked at it names, and says nothing of: that a name is
 //! missing there means nothing.
+//!
+//! Mostly nothing has changed since the last look, and that is cheaper to tell than to look again
+//! (`still`).
 
 mod git;
 mod places;
+mod still;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,6 +30,7 @@ use nix::sys::statfs::{
 use self::{
     git::{plain_repositories, repositories},
     places::Look,
+    still::Still,
 };
 
 /// How long a survey may take, beside a turn of an agent. A disk may be slow; one that hangs is
@@ -111,15 +116,25 @@ impl Grounds {
     }
 }
 
-/// What was found at the protected places beneath some roots.
+/// What was found at the protected places beneath some roots. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Survey {
     grounds: Arc<Grounds>,
+    seen: Arc<Seen>,
+    /// The next look at these places can be a glance.
+    is_brief: bool,
+}
+
+/// What a look has seen.
+#[derive(Debug, Default)]
+struct Seen {
     found: BTreeMap<PathBuf, Found>,
     /// Where not all was looked at.
     partial: BTreeSet<PathBuf>,
-    /// The next look at these places can be a glance.
-    is_brief: bool,
+    /// Those of them that are directories which cannot be opened and do not count by themselves.
+    closed: BTreeMap<PathBuf, Found>,
+    /// What else tells whether another look would see the same.
+    still: Still,
 }
 
 impl Survey {
@@ -141,16 +156,26 @@ impl Survey {
         self.is_brief
     }
 
-    /// Looks for the first time, if that takes but a moment. Only for places of which the last
-    /// look was brief.
-    pub fn glance(roots: &[PathBuf]) -> Option<Self> {
-        let repositories = plain_repositories(roots)?;
-        Self::take(Arc::new(Grounds { roots: roots.to_vec(), repositories }), GLANCE).if_brief()
+    /// Looks for the first time in a turn, if that takes but a moment. Only after a look at these
+    /// roots that was brief.
+    pub fn glance(&self) -> Option<Self> {
+        let repositories = plain_repositories(&self.grounds.roots)?;
+        if repositories == self.grounds.repositories {
+            return self.glance_again();
+        }
+        let roots = self.grounds.roots.clone();
+        Self::take(Arc::new(Grounds { roots, repositories }), GLANCE).if_brief()
     }
 
     /// Looks at the same places again, if that takes but a moment.
     pub fn glance_again(&self) -> Option<Self> {
-        self.is_brief.then(|| Self::take(self.grounds.clone(), GLANCE)).and_then(Self::if_brief)
+        if !self.is_brief {
+            return None;
+        }
+        if self.seen.is_still() {
+            return Some(self.clone());
+        }
+        Self::take(self.grounds.clone(), GLANCE).if_brief()
     }
 
     fn if_brief(self) -> Option<Self> {
@@ -160,8 +185,8 @@ impl Survey {
     /// A survey that has come to nothing: the disk hangs.
     pub fn unseen(roots: &[PathBuf]) -> Self {
         let grounds = Grounds { roots: roots.to_vec(), repositories: Vec::new() };
-        let partial = roots.iter().cloned().collect();
-        Self { grounds: Arc::new(grounds), found: BTreeMap::new(), partial, is_brief: false }
+        let seen = Seen { partial: roots.iter().cloned().collect(), ..Seen::default() };
+        Self { grounds: Arc::new(grounds), seen: Arc::new(seen), is_brief: false }
     }
 
     fn take(grounds: Arc<Grounds>, longest: Duration) -> Self {
@@ -174,28 +199,33 @@ impl Survey {
             look.root(root);
         }
         let is_brief = began.elapsed() < GLANCE && grounds.are_local();
-        Self { found: look.found, partial: look.partial, grounds, is_brief }
+        let seen = Seen { found: look.found, partial: look.partial, closed: look.closed, still: look.still };
+        Self { seen: Arc::new(seen), grounds, is_brief }
     }
 
     /// Where not all was looked at: more than the bounds allow, or not to be read.
     pub fn partial(&self) -> impl Iterator<Item = &Path> {
-        self.partial.iter().map(PathBuf::as_path)
+        self.seen.partial.iter().map(PathBuf::as_path)
     }
 
     /// What has changed since another survey of the same places, in order of the paths. A directory
     /// counts for what is in it, unless that could not be told.
     pub fn changes_since(&self, before: &Self) -> Vec<Change> {
-        let paths: BTreeSet<&PathBuf> = before.found.keys().chain(self.found.keys()).collect();
+        if Arc::ptr_eq(&self.seen, &before.seen) {
+            return Vec::new();
+        }
+        let (before, after) = (&before.seen, &self.seen);
+        let paths: BTreeSet<&PathBuf> = before.found.keys().chain(after.found.keys()).collect();
         let mut changes: Vec<Change> = Vec::new();
         for path in paths {
-            let is_partial = self.partial.contains(path) || before.partial.contains(path);
-            let what = match (before.found.get(path), self.found.get(path)) {
+            let is_partial = after.partial.contains(path) || before.partial.contains(path);
+            let what = match (before.found.get(path), after.found.get(path)) {
                 (Some(then), Some(now)) => (!then.is_same(now, is_partial)).then_some(What::Changed),
                 (None, Some(now)) => {
                     (now.counts(is_partial) && before.would_have(path)).then_some(What::Appeared)
                 }
                 (Some(then), None) => {
-                    (then.counts(is_partial) && self.would_have(path)).then_some(What::Removed)
+                    (then.counts(is_partial) && after.would_have(path)).then_some(What::Removed)
                 }
                 (None, None) => None,
             };
@@ -207,7 +237,22 @@ impl Survey {
                 changes.push(Change { path: path.clone(), what });
             }
         }
+        changes.extend(after.opened_or_closed_since(before));
+        changes.sort_by(|one, other| one.path.cmp(&other.path));
         changes
+    }
+}
+
+impl Seen {
+    /// What could be opened before and cannot any more, or the other way round, or is another one.
+    fn opened_or_closed_since(&self, before: &Self) -> Vec<Change> {
+        let paths: BTreeSet<&PathBuf> = before.closed.keys().chain(self.closed.keys()).collect();
+        let is_other = |path: &&PathBuf| {
+            let were_there = before.would_have(path) && self.would_have(path);
+            were_there && before.closed.get(*path) != self.closed.get(*path)
+        };
+        let change = |path: &PathBuf| Change { path: path.clone(), what: What::Changed };
+        paths.into_iter().filter(is_other).map(change).collect()
     }
 
     /// Whether a place would have been found, had there been something.

@@ -211,6 +211,31 @@ fn protection_is_by_what_is_given_and_by_where_it_leads() {
 }
 
 #[test]
+fn places_that_hold_what_is_protected() {
+    let place = place();
+    for (given, holds, is_root) in [
+        (".", true, true),
+        ("src/..", true, true),
+        ("nested", true, true),
+        ("BASE/outside/root", true, true),
+        (".github", true, false),
+        ("src/node_modules/", true, false),
+        ("ENV", true, false),
+        ("src", false, false),
+        ("../outside", false, false),
+        ("loop-a", false, false),
+    ] {
+        let mut fact = PathFact { protected: None, ..place.at(given) };
+        assert_eq!(holds_protected(&fact), holds, "{given}");
+        protect_all_in(&mut fact);
+        assert_eq!(fact.protected.is_some(), is_root, "{given}");
+    }
+    let is_directory = |path: &str| place.disk.is_directory(&place.base.join(path));
+    assert!(is_directory("app/src") && !is_directory("app/src/main.rs"));
+    assert!(!is_directory("app/in") && !is_directory("app/new"), "a link, and nothing");
+}
+
+#[test]
 fn roots_are_resolved_and_those_that_are_not_there_are_left_out() {
     let place = place();
     let disk = Disk::new([place.base.join("outside/root"), place.base.join("nope")], Vec::new());

@@ -225,11 +225,14 @@ impl Compiler<'_> {
             }
         };
         if !self.is_strict
-            && let Some(odd) = run.any_option.as_ref().or(run.any_word.as_ref()).and_then(|list| list.first())
+            && let Some(odd) = [&run.any_option, &run.any_word, &run.any_path]
+                .into_iter()
+                .find_map(|list| list.as_ref()?.first())
         {
             let hint = "list what may be there in flags, options and positionals; or make it an ask or \
                             deny rule";
-            return Err(self.refuse(odd, "`any_option` and `any_word` allow everything beside", hint));
+            let what = "`any_option`, `any_word` and `any_path` allow everything beside";
+            return Err(self.refuse(odd, what, hint));
         }
         let subcommands = run.subcommand.as_ref().map(|list| self.subcommands(list)).transpose()?;
         let globals = self.options(None, run.globals.as_ref())?;
@@ -274,11 +277,12 @@ impl Compiler<'_> {
             programs,
             subcommands,
             globals,
-            line: Line { options, positionals },
+            line: Line { options, positionals, is_strict: self.is_strict },
             local: run.local,
             at_start: run.at.is_some(),
             any_option: run.any_option.as_ref().map(|list| self.any_option(list)).transpose()?,
             any_word: self.names("run.any_word", run.any_word.as_ref())?,
+            any_path: run.any_path.as_ref().map(|list| self.any_path(list).map(Box::new)).transpose()?,
         })
     }
 
@@ -350,13 +354,26 @@ impl Compiler<'_> {
         list.iter().map(read).collect()
     }
 
+    fn any_path(&self, list: &Texts) -> Result<PathGlobs, Problem> {
+        let globs = self.path_globs("run.any_path", list)?;
+        match list.iter().find(|path| !path.get_ref().starts_with('/')) {
+            Some(odd) => {
+                let what = format!("`{}`: `any_path` is for what lies outside of all roots", odd.get_ref());
+                Err(self.refuse(odd, what, "write it from `/` on, as in \"/etc/**\""))
+            }
+            None => Ok(globs),
+        }
+    }
+
+    fn path_globs(&self, key: &str, list: &Texts) -> Result<PathGlobs, Problem> {
+        let first = self.some(key, list)?;
+        let patterns: Vec<_> = list.iter().map(Spanned::get_ref).collect();
+        PathGlobs::new(&patterns, self.is_strict)
+            .map_err(|why| self.refuse(first, format!("{key}: {why}"), CORRECT_PATTERN))
+    }
+
     fn path(&self, key: &str, shape: &PathShape) -> Result<PathMatcher, Problem> {
-        let globs = shape.path.as_ref().map(|list| {
-            let first = self.some(key, list)?;
-            let patterns: Vec<_> = list.iter().map(Spanned::get_ref).collect();
-            PathGlobs::new(&patterns, self.is_strict)
-                .map_err(|why| self.refuse(first, format!("{key}: {why}"), CORRECT_PATTERN))
-        });
+        let globs = shape.path.as_ref().map(|list| self.path_globs(key, list));
         let (inside, protected) = (shape.inside, shape.protected);
         Ok(PathMatcher { is_strict: self.is_strict, path: globs.transpose()?, inside, protected })
     }

@@ -92,6 +92,7 @@ pub(super) struct RunShape {
     pub at: Option<Spanned<String>>,
     pub any_option: Option<Texts>,
     pub any_word: Option<Texts>,
+    pub any_path: Option<Texts>,
     pub words: Option<Spanned<String>>,
 }
 

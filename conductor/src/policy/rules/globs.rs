@@ -97,6 +97,12 @@ impl Globs {
         self.exact.iter().any(|exact| exact == text)
     }
 
+    /// What a text has for sure that one of the patterns matches: one of these.
+    fn needed(&self) -> impl Iterator<Item = &[u8]> {
+        let hinted = self.hints.iter().map(|hint| hint.within.needle());
+        self.exact.iter().map(String::as_bytes).chain(hinted)
+    }
+
     pub(super) fn matches(&self, text: &str) -> bool {
         self.is_everything
             || self.exact.iter().any(|exact| exact == text)
@@ -148,6 +154,14 @@ impl PathGlobs {
             has_root,
             is_strict,
         })
+    }
+
+    /// What one of a sight's texts has for sure if a path is meant: one of these. `None` if that
+    /// cannot be told.
+    pub(super) fn needed(&self) -> Option<Vec<&[u8]>> {
+        let all = [&self.relative, &self.absolute, &self.anywhere];
+        let needed: Vec<&[u8]> = all.into_iter().flat_map(Globs::needed).collect();
+        (!self.has_root && needed.iter().all(|part| !part.is_empty())).then_some(needed)
     }
 
     /// Whether a path is meant.
@@ -212,6 +226,17 @@ impl<'a> Sight<'a> {
             false => Given::Relative(given.trim_start_matches("./")),
         };
         Self { resolved: fact.resolved.as_deref().map(|path| Place::new(path, root)), given }
+    }
+
+    /// All that patterns see is a part of one of these.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
+        let given = match &self.given {
+            Given::Place(place) => &place.absolute,
+            Given::Relative(given) => *given,
+        };
+        let resolved = self.resolved.as_ref().map(|place| &*place.absolute);
+        // Mostly both are the same.
+        std::iter::once(given).chain(resolved.filter(move |resolved| *resolved != given))
     }
 }
 
@@ -352,6 +377,25 @@ mod tests {
     }
 
     proptest::proptest! {
+        /// No rule is passed over that is about a path.
+        #[test]
+        fn what_is_needed_is_there(
+            pattern in r"/?[ab/*?{},\[\].-]{1,8}",
+            given in "/?[ab/.]{0,6}",
+            path in "(/w)?(/[ab.]{1,2}){0,3}",
+        ) {
+            let fact = PathFact { given, ..fact(&path, path.starts_with("/w").then_some("/w")) };
+            let sight = Sight::of(&fact);
+            for is_strict in [false, true] {
+                let Ok(globs) = PathGlobs::new(&[pattern.as_str(), "b/ab"], is_strict) else { continue };
+                let Some(needed) = globs.needed() else { continue };
+                let is_there = |part: &&[u8]| {
+                    sight.texts().any(|text| memchr::memmem::find(text.as_bytes(), part).is_some())
+                };
+                proptest::prop_assert!(!globs.matches_sight(&sight) || needed.iter().any(is_there));
+            }
+        }
+
         /// The look at the first letters changes nothing, above all not what is denied.
         #[test]
         fn first_letters_say_nothing_else(pattern in r"[ab/*?{},\\\[\]!-]{1,10}", text in "[ab/*-]{0,10}") {

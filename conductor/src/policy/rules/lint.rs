@@ -103,7 +103,7 @@ fn remarks(known: &Known<'_>, others: &[Known<'_>]) -> Vec<Problem> {
         && (run.flags.is_some() || run.options.is_some() || run.positionals.is_some())
     {
         let what = "any other option or word beside those listed keeps it from matching";
-        say(what.into(), "name options in `any_option`, words in `any_word`");
+        say(what.into(), "name options in `any_option`, words in `any_word`, paths in `any_path`");
     }
     if shape.effect == Effect::Allow {
         if let Some(run) = &shape.run
@@ -156,7 +156,9 @@ fn is_wider_what(wide: &Value, narrow: &Value) -> bool {
     }
     // What `run` lists is matched by more than its keys: lists of positionals are no sets.
     let has_lists = |run: &Value| {
-        ["flags", "options", "positionals", "any_option", "any_word"].iter().any(|key| !run[key].is_null())
+        ["flags", "options", "positionals", "any_option", "any_word", "any_path"]
+            .iter()
+            .any(|key| !run[key].is_null())
     };
     if wide.get("run").is_some_and(has_lists) {
         return false;

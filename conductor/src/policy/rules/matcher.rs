@@ -1,6 +1,8 @@
 //! What a rule is about, compiled: whom, where, and which sub-actions.
 
-use crate::policy::{Command, Network, PathFact, ServerFact, Subject, UrlFact};
+use std::path::Path;
+
+use crate::policy::{Command, Network, PathFact, ServerFact, Subject, UrlFact, Word, paths, urls};
 
 use super::{
     globs::{Globs, PathGlobs, Sight},
@@ -73,7 +75,9 @@ pub(super) struct RunMatcher {
     /// Only in the session's directory, not where a command before it has gone.
     pub at_start: bool,
     pub any_option: Option<Vec<String>>,
+    /// A word has to be like this, or lead to such a path.
     pub any_word: Option<Globs>,
+    pub any_path: Option<Box<PathGlobs>>,
 }
 
 impl RunMatcher {
@@ -90,8 +94,8 @@ impl RunMatcher {
                 return Vec::new();
             }
         }
-        if let Some(globs) = &self.any_word
-            && !words.iter().any(|word| globs.matches(&word.text))
+        if (self.any_word.is_some() || self.any_path.is_some())
+            && !words.iter().any(|word| self.is_meant(word))
         {
             return Vec::new();
         }
@@ -107,6 +111,15 @@ impl RunMatcher {
         };
         let ends = subcommands.iter().filter(is_there).flat_map(after);
         ends.filter_map(|end| self.line.fits(words, end)).collect()
+    }
+
+    /// Whether a rule that looks for a word has found it.
+    fn is_meant(&self, word: &Word) -> bool {
+        let is_like = |globs: &Globs| {
+            globs.matches(&word.text) || usual_forms(word).iter().any(|form| globs.matches(form))
+        };
+        self.any_word.as_ref().is_some_and(is_like)
+            || self.any_path.as_ref().is_some_and(|globs| leads_to(word, globs))
     }
 
     fn is_program(&self, command: &Command) -> bool {
@@ -138,6 +151,49 @@ impl RunMatcher {
         let found = command.file.as_deref().and_then(|file| file.file_name()).and_then(|name| name.to_str());
         command.program.starts_with('/') && found == Some(base_name(&command.program))
     }
+}
+
+/// An address without a scheme is longer, however it is written; other numbers are mostly not.
+const SHORTEST_ADDRESS: usize = 7;
+
+/// The paths and addresses in a word as they are mostly written, also behind `NAME=`, where they are
+/// written otherwise.
+fn usual_forms(word: &Word) -> Vec<String> {
+    let text = word.text.as_str();
+    let mut forms = Vec::new();
+    let value = text.find('=').map(|at| text.split_at(at + 1));
+    for (before, given) in [Some(("", text)), value].into_iter().flatten() {
+        if given.starts_with('/') {
+            forms.push(format!("{before}{}", paths::flat(Path::new(given)).display()));
+        } else if given.contains("://") {
+            forms.extend(usual_address(given).map(|usual| format!("{before}{usual}")));
+        } else if given.len() > SHORTEST_ADDRESS
+            && given.starts_with(|c: char| c.is_ascii_digit() || c == '[')
+        {
+            forms.extend(usual_address(&format!("http://{given}")).map(|usual| format!("{before}{usual}")));
+        }
+    }
+    if let (Some((before, _)), Some(PathFact { resolved: Some(resolved), root: None, .. })) =
+        (value, &word.value)
+    {
+        forms.push(format!("{before}{}", resolved.display()));
+    }
+    forms
+}
+
+fn usual_address(given: &str) -> Option<String> {
+    let fact = urls::fact(given);
+    (!fact.host.is_empty()).then(|| format!("{}://{}{}", fact.scheme, fact.host, fact.path))
+}
+
+/// Whether a word is a path to such a place outside of all roots.
+fn leads_to(word: &Word, globs: &PathGlobs) -> bool {
+    let Some(fact) = &word.path else { return false };
+    // Whoever has the whole disk for a root means it no less.
+    let is_outside = fact.root.as_deref().is_none_or(|root| root == Path::new("/"));
+    let is_flat =
+        || fact.given.starts_with('/') && globs.matches_absolute(&paths::flat(Path::new(&fact.given)));
+    is_outside && (globs.matches_sight(&Sight::of(fact)) || is_flat())
 }
 
 /// The last part of a program's path.

@@ -87,6 +87,9 @@ fn mistakes_are_refused_with_place_and_remedy() {
         (allow("run = { program = [\"x\"], words = \"any\", flags = \"a\" }"), "leaves nothing to list"),
         (allow("run = { program = [\"x\"], any_word = [\"--help\"] }"), "allow everything beside"),
         (allow("run = { program = [\"x\"], any_option = [\"--help\"] }"), "allow everything beside"),
+        (allow("run = { program = [\"x\"], any_path = [\"/etc\"] }"), "allow everything beside"),
+        (deny("run = { program = [\"x\"], any_path = [\"src\"] }"), "outside of all roots"),
+        (deny("run = { program = [\"x\"], any_path = [\"/etc/\"] }"), "matches nothing"),
         (allow("run = { program = [\"x\"], globals = [\"-c=text\"] }"), "there is none"),
         (
             allow("run = { program = [\"x\"], subcommand = [\"a\"], globals = [\"-C=read\"] }"),
@@ -230,4 +233,52 @@ fn hostile_patterns_are_read_in_bounded_time() {
     let took = begun.elapsed();
     assert!(narrowed.rule_count() > policy.rule_count() + 500, "{}", narrowed.rule_count());
     assert!(took < std::time::Duration::from_secs(30), "{took:?}");
+}
+
+/// A denial holds however a path or an address is written, and not for what lies in a root.
+#[test]
+fn words_are_found_in_every_form() {
+    let run =
+        r#"{ program = ["x"], any_word = ["of=/dev/sd*", "*169.254.1.1/*"], any_path = ["/*", "/etc/**"] }"#;
+    let is_denied = |line: &str| {
+        let example = serde_json::to_string(line).unwrap();
+        let text = rule("a", "deny", &format!("run = {run}\nmatch = [{{ shell = {example} }}]"));
+        Policy::parse("policy.toml", &text).is_ok()
+    };
+    for line in [
+        "x of=/dev/sda",
+        "x of=//dev/sda",
+        "x of=/dev/./sda",
+        "x of=/tmp/../dev/sda",
+        "x of=../dev/sda",
+        "x http://169.254.1.1/",
+        "x http://0xa9.254.1.1/?a=b",
+        "x --url=http://0251.254.257/",
+        "x 0xa9fe0101",
+        "x '[::ffff:169.254.1.1]:80'",
+        "x /",
+        "x //",
+        "x /srv",
+        "x /srv/",
+        "x /srv/a/..",
+        "x ../srv",
+        "x /etc",
+        "x /etc/a/b",
+        "x //etc/./a",
+    ] {
+        assert!(is_denied(line), "{line}");
+    }
+    for line in [
+        "x if=/dev/sda",
+        "x of=dev/sda",
+        "x http://169.254.1.10/",
+        "x 1693",
+        "x /srv/a",
+        "x /workspace",
+        "x /workspace/etc",
+        "x etc",
+        "x --option=/etc",
+    ] {
+        assert!(!is_denied(line), "{line}");
+    }
 }

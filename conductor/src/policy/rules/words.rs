@@ -231,6 +231,8 @@ impl Positionals {
 pub(super) struct Line {
     pub options: Option<Options>,
     pub positionals: Option<Positionals>,
+    /// The rule asks or denies.
+    pub is_strict: bool,
 }
 
 impl Line {
@@ -241,6 +243,9 @@ impl Line {
         let mut at = from;
         while let Some(word) = words.get(at) {
             if word.text == "--" {
+                if self.minds_dashes() && words.iter().skip(at + 1).any(is_dashed) {
+                    return None;
+                }
                 which.extend(at + 1..words.len());
                 break;
             }
@@ -259,6 +264,17 @@ impl Line {
             None => Some(found),
         }
     }
+
+    /// Not every program takes `--` for the end of its options: `git stash list` drops it and hands on
+    /// the rest. So what looks like an option behind it is not what a rule that lists options allows.
+    fn minds_dashes(&self) -> bool {
+        !self.is_strict && (self.options.is_some() || self.positionals.is_some())
+    }
+}
+
+/// Whether a word would be an option if it stood elsewhere.
+fn is_dashed(word: &Word) -> bool {
+    word.text.len() > 1 && word.text.starts_with('-')
 }
 
 /// Where the words of a sub-command end, if exactly it stands behind known options.

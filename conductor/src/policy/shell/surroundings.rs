@@ -34,6 +34,22 @@ pub fn has_one(resolver: &dyn Resolver, cwd: &Path, files: &[&str]) -> bool {
     found || above.next().is_some()
 }
 
+/// Whether a program takes a name that is not there for one without its ending, or for a pattern.
+pub fn completes_names(name: &str, words: &[&str]) -> bool {
+    name == "zcat" || matches!(name, "gzip" | "unzip") && words.first() == Some(&"-l")
+}
+
+/// Whether all words that name what git has, seen from here, lead where they say.
+pub fn is_git_there(resolver: &dyn Resolver, cwd: &Path, words: &[&str]) -> bool {
+    let is_git = |word: &&&str| **word == ".git" || word.starts_with(".git/");
+    words.iter().filter(is_git).all(|word| {
+        let fact = resolver.path(cwd, word);
+        fact.root.is_some()
+            && fact.trouble.is_none()
+            && fact.resolved == Some(cwd.join(word.trim_end_matches('/')))
+    })
+}
+
 /// Whether all words of a `diff` that could be names are files that are there, or its input.
 pub fn are_files(resolver: &dyn Resolver, cwd: &Path, words: &[&str]) -> bool {
     let mut is_value = false;

@@ -179,6 +179,9 @@ fn what_can_be_told_is_told() {
         ("find . -name x -exec rm -f {} +", "run rm -f {}"),
         ("find a b -delete", "write /ws/b"),
         ("find -delete", "write /ws"),
+        ("find -- a -delete", "write /ws/a"),
+        ("find a -- -delete", "write /ws/a"),
+        ("find -- . -fprintf out x", "write /ws/out"),
         ("find . -fprint out", "write /ws/out"),
         ("bash -lc 'rm x'", "run rm x"),
         ("env A=1 rm x", "run rm x"),
@@ -188,6 +191,27 @@ fn what_can_be_told_is_told() {
     ] {
         let found = found(text);
         assert!(found.iter().any(|sub| sub == expected), "{text:?}: {found:#?}");
+    }
+}
+
+/// All that is protected beneath a root goes with it.
+#[test]
+fn find_removes_what_is_protected_with_the_rest() {
+    for (text, is_protected, is_doubtful) in [
+        ("find . -delete", true, false),
+        ("find -type f -delete", true, false),
+        ("find a . -delete", true, false),
+        ("find . -name x -o -delete", true, false),
+        ("find . -name x -delete", false, true),
+        ("find . -type d -empty -delete", false, true),
+        ("find . ! -empty -delete", true, false),
+        ("find node_modules -delete", false, true),
+        ("find . -fprint node_modules", false, false),
+        ("find a -delete", false, false),
+    ] {
+        let subs = line(text, &ground());
+        let is_all = |sub: &SubAction| matches!(sub, SubAction::Write(fact) if fact.protected.is_some());
+        assert_eq!((subs.iter().any(is_all), is_unknown(&subs)), (is_protected, is_doubtful), "{text}");
     }
 }
 

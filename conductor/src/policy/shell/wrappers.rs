@@ -257,16 +257,39 @@ fn find(words: &[&str]) -> Opened {
             guesses.push(Guess::Words(at + 1, at + 1 + length));
         }
     }
-    if guesses.is_empty() { Opened::Plain } else { Opened::Opaque(guesses) }
+    // To it this ends nothing: it goes on to read its expression.
+    let has_dashes = words.iter().skip(1).any(|word| *word == "--");
+    if guesses.is_empty() && !has_dashes { Opened::Plain } else { Opened::Opaque(guesses) }
 }
+
+/// What becomes of a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It is written.
+    Written,
+    /// It is removed with all that is in it.
+    Removed,
+    /// Some of what is in it is removed: what has a certain name, or nothing in it.
+    Thinned,
+}
+
+/// Tests of `find` that people use to leave most alone.
+const NARROWING: &[&str] =
+    &["-empty", "-iname", "-ipath", "-iregex", "-name", "-path", "-regex", "-wholename"];
 
 /// What `find` would remove or write to, besides what it starts: positions of words; 0 stands for
 /// the directory it runs in.
-pub fn written_by_find(words: &[&str]) -> Vec<usize> {
+pub fn written_by_find(words: &[&str]) -> Vec<(usize, Fate)> {
     let mut written = Vec::new();
+    let has = |tests: &[&str]| words.iter().skip(1).any(|word| tests.contains(word));
+    // With one of the others, more may be meant.
+    let is_narrow = has(NARROWING) && !has(&["-o", "-or", "!", "-not", ",", "--"]);
+    let fate = if is_narrow { Fate::Thinned } else { Fate::Removed };
     for (at, word) in words.iter().enumerate().skip(1) {
         match *word {
-            "-fprint" | "-fprint0" | "-fprintf" | "-fls" if at + 1 < words.len() => written.push(at + 1),
+            "-fprint" | "-fprint0" | "-fprintf" | "-fls" if at + 1 < words.len() => {
+                written.push((at + 1, Fate::Written));
+            }
             "-delete" => {
                 // Options stand before the roots, `-D` and `-O` with what belongs to them.
                 let is_root = |word: &&str| !word.starts_with('-') && !["(", "!", ","].contains(word);
@@ -275,9 +298,9 @@ pub fn written_by_find(words: &[&str]) -> Vec<usize> {
                 });
                 let from = 1 + options.count();
                 let roots = words[from..].iter().take_while(|word| is_root(word)).count();
-                written.extend(from..from + roots);
+                written.extend((from..from + roots).map(|at| (at, fate)));
                 if roots == 0 {
-                    written.push(0);
+                    written.push((0, fate));
                 }
             }
             _ => {}

@@ -120,6 +120,28 @@ fn names_that_make_programs_do_something_are_not_written() {
         ".rules",
         ".lvimrc",
         ".exrc",
+        ".githooks/pre-commit",
+        ".lefthook.yml",
+        ".lefthook/pre-commit/x.sh",
+        "lefthook.yml",
+        "lefthook-local.yml",
+        ".lefthook-local.json",
+        "mise.toml",
+        ".mise.toml",
+        ".mise.local.toml",
+        "mise.local.toml",
+        ".mise/config.toml",
+        "mise/config.toml",
+        ".config/mise/config.toml",
+        ".github/instructions/x.md",
+        ".github/prompts/x.md",
+        ".github/agents/x.md",
+        ".github/chatmodes/x.md",
+        ".appveyor.yml",
+        "bunfig.toml",
+        ".pnp.cjs",
+        "env/bin/python",
+        "env/Scripts/activate",
     ] {
         let found = judge(path).map(|found| found.secret);
         assert_eq!(found, Some(false), "{path} is protected, and may be read");
@@ -237,6 +259,16 @@ fn secrets_are_not_even_read() {
         "..npmrc.swp",
         ".credentials.swp",
         "#.netrc#",
+        "client_secret.json",
+        "client_secret_1.apps.json",
+        "gha-creds-0a.json",
+        "kubeconfig",
+        "kubeconfig2",
+        "kubeconfig.prod",
+        "prod.tfstate",
+        "prod.tfstate.backup",
+        "deploy_key",
+        "keys/deploy_key.bak",
     ] {
         let found = judge(path).map(|found| found.secret);
         assert_eq!(found, Some(true), "{path} must not even be read");
@@ -296,6 +328,13 @@ fn everyday_names_are_not_protected() {
         "--format=%h",
         "HEAD~1",
         "HEAD/x",
+        "mise.md",
+        "src/mise/mod.rs",
+        "lefthook.rs",
+        "src/env/mod.rs",
+        "kubeconfig.go",
+        "client_secret.md",
+        "misery.toml",
     ] {
         assert_eq!(judge(path), None, "{path}");
     }
@@ -332,6 +371,10 @@ fn patterns_are_aimed_at_secrets_or_not() {
         "id_rsa",
         "credentials.???",
         "*_history",
+        "kube*",
+        "*.tfstate",
+        "client_secret*.json",
+        "deploy_*",
     ] {
         assert!(is_aimed_at_secrets(pattern), "{pattern}");
     }

@@ -108,7 +108,9 @@ impl Look {
         let repository = match Open::at(path) {
             Ok(repository) => repository,
             // It is gone, or something else by now.
-            Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return,
+            Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => {
+                return self.still.missing(path.to_path_buf());
+            }
             Err(_) => return self.leave_out(path),
         };
         self.begin_place();
@@ -116,8 +118,9 @@ impl Look {
             self.part(&repository, part.as_ref());
         }
         for several in SEVERAL {
-            if let Some(inside) = repository.inner(several.as_ref()) {
-                self.several(inside, &path.join(several), depth);
+            match repository.inner(several.as_ref()) {
+                Some(inside) => self.several(inside, &path.join(several), depth),
+                None => self.not_opened(&repository, several.as_ref()),
             }
         }
     }
@@ -126,8 +129,13 @@ impl Look {
     fn several(&mut self, mut above: Open, path: &Path, depth: usize) {
         self.begin_place();
         for name in self.names(&mut above, usize::MAX, |_| true) {
-            let Some(inside) = above.inner(&name) else { continue };
+            let Some(inside) = above.inner(&name) else {
+                self.not_opened(&above, &name);
+                continue;
+            };
             let path = path.join(&name);
+            // Whether it is a repository depends on what is in it.
+            self.still.listed(&inside);
             match inside.has("HEAD".as_ref()) {
                 _ if depth >= MOST_DEPTH => self.leave_out(&path),
                 true => self.repository_at(&path, depth + 1),

@@ -16,12 +16,13 @@ use nix::{
     dir::Dir,
     errno::Errno,
     fcntl::{AtFlags, OFlag, readlinkat},
-    sys::stat::{FileStat, Mode, SFlag, fstatat},
+    sys::stat::{FileStat, Mode, SFlag, fstat, fstatat},
 };
 
 use super::{
     super::protected::{by_name, fold, protected_in},
     Found, Kind,
+    still::Still,
 };
 
 /// Things that are looked at. Directories that people keep by hand are far smaller.
@@ -79,7 +80,7 @@ fn is_sample(path: &Path) -> bool {
 /// A directory that is looked into.
 pub(super) struct Open {
     directory: Dir,
-    path: PathBuf,
+    pub(super) path: PathBuf,
 }
 
 impl Open {
@@ -93,6 +94,11 @@ impl Open {
     pub(super) fn inner(&self, name: &Path) -> Option<Self> {
         let directory = Dir::openat(&self.directory, name, DIRECTORY, Mode::empty()).ok()?;
         Some(Self { directory, path: self.path.join(name) })
+    }
+
+    /// What the kernel says of it.
+    pub(super) fn itself(&self) -> nix::Result<Found> {
+        fstat(&self.directory).map(|stat| Found::new(self, Path::new("."), &stat))
     }
 
     /// Whether it has something of this name.
@@ -111,6 +117,8 @@ pub(super) struct Look {
     left: usize,
     pub(super) found: BTreeMap<PathBuf, Found>,
     pub(super) partial: BTreeSet<PathBuf>,
+    pub(super) closed: BTreeMap<PathBuf, Found>,
+    pub(super) still: Still,
     /// Directories of git that were looked at.
     pub(super) repositories: BTreeSet<PathBuf>,
 }
@@ -125,6 +133,8 @@ impl Look {
             left: MOST_IN_ONE,
             found: BTreeMap::new(),
             partial: BTreeSet::new(),
+            closed: BTreeMap::new(),
+            still: Still::now(),
             repositories: BTreeSet::new(),
         }
     }
@@ -169,8 +179,7 @@ impl Look {
 
     /// A directory that is not protected, but has something protected in it.
     fn gate(&mut self, root: &Path, top: &Open, name: &Path) {
-        // If it is none, nothing is in it.
-        let Some(mut inside) = top.inner(name) else { return };
+        let Some(mut inside) = top.inner(name) else { return self.not_opened(top, name) };
         // Those without a dot are large, and only what is known by both names counts there.
         let names = match name.as_os_str().as_bytes().starts_with(b".") {
             true => self.names(&mut inside, self.left, |_| true),
@@ -180,6 +189,23 @@ impl Look {
             if inside.path.join(&inner).strip_prefix(root).is_ok_and(is_watched) {
                 self.part(&inside, &inner);
             }
+        }
+    }
+
+    /// Something cannot be opened that is a directory only to hold what is protected. If it is none,
+    /// nothing is in it, as long as it stays so. Whoever closes one may open it again and say nothing.
+    pub(super) fn not_opened(&mut self, above: &Open, name: &Path) {
+        let path = above.path.join(name);
+        match fstatat(&above.directory, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+            Ok(stat) => match Found::new(above, name, &stat) {
+                found if found.kind == Kind::Directory => {
+                    self.leave_out(&path);
+                    self.closed.insert(path, found);
+                }
+                found => self.still.noted(path, found),
+            },
+            Err(Errno::ENOENT | Errno::ENOTDIR) => self.still.missing(path),
+            Err(_) => self.leave_out(&path),
         }
     }
 
@@ -219,6 +245,7 @@ impl Look {
         is_meant: impl Fn(&OsStr) -> bool,
     ) -> Vec<PathBuf> {
         let mut names = Vec::new();
+        self.still.listed(above);
         for entry in above.directory.iter() {
             let Ok(entry) = entry else {
                 self.leave_out(&above.path);
@@ -256,7 +283,10 @@ impl Look {
                 self.found.insert(path, found);
                 Some(kind)
             }
-            Err(Errno::ENOENT | Errno::ENOTDIR) => None,
+            Err(Errno::ENOENT | Errno::ENOTDIR) => {
+                self.still.missing(path);
+                None
+            }
             Err(_) => {
                 self.leave_out(&path);
                 None
@@ -271,6 +301,12 @@ impl Look {
 }
 
 impl Found {
+    /// Whether the kernel says the same of something.
+    pub(super) fn is_as(&self, stat: &FileStat) -> bool {
+        (self.mode, self.inode, self.size) == (stat.st_mode.into(), stat.st_ino, stat.st_size)
+            && self.times == times(stat)
+    }
+
     fn new(above: &Open, name: &Path, stat: &FileStat) -> Self {
         let kind = match SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT {
             SFlag::S_IFDIR => Kind::Directory,
@@ -286,8 +322,13 @@ impl Found {
             mode: stat.st_mode.into(),
             inode: stat.st_ino,
             size: stat.st_size,
-            times: [(stat.st_mtime, stat.st_mtime_nsec), (stat.st_ctime, stat.st_ctime_nsec)],
+            times: times(stat),
             target,
         }
     }
+}
+
+/// When content and anything else were changed last.
+fn times(stat: &FileStat) -> [(i64, i64); 2] {
+    [(stat.st_mtime, stat.st_mtime_nsec), (stat.st_ctime, stat.st_ctime_nsec)]
 }

@@ -7,6 +7,8 @@ use std::{
     os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
 };
 
+use nix::unistd::{Uid, setfsuid};
+
 use super::*;
 
 /// A working copy with a little of everything.
@@ -215,6 +217,7 @@ fn odd_things_are_looked_at_and_not_opened() {
 fn a_glance_goes_nowhere_that_an_agent_can_name() {
     let (_temp, root) = workspace();
     let roots = [root.clone()];
+    let before = look(&root);
     assert_eq!(plain_repositories(&roots), Some(vec![root.join(".git")]));
     put(&root.join(".git/commondir"), "../elsewhere");
     assert_eq!(plain_repositories(&roots), None, "a working copy of another repository");
@@ -224,5 +227,134 @@ fn a_glance_goes_nowhere_that_an_agent_can_name() {
     fs::remove_file(root.join(".git")).unwrap();
     put(&root.join(".git"), "gitdir: git");
     assert_eq!(plain_repositories(&roots), None, "a file that names it");
-    assert!(Survey::glance(&roots).is_none());
+    assert!(before.glance().is_none());
+}
+
+/// A look after which every change shows: nothing was changed just before.
+fn calm_look(root: &Path) -> Survey {
+    loop {
+        let survey = look(root);
+        if survey.seen.is_still() {
+            return survey;
+        }
+    }
+}
+
+#[test]
+fn what_is_as_it_was_is_not_looked_at_again() {
+    let (_temp, root) = workspace();
+    put(&root.join("node_modules/.bin/tsc"), "");
+    put(&root.join(".git/modules/libs/one/HEAD"), "x");
+    symlink("settings.json", root.join(".claude/link")).unwrap();
+    assert!(!look(&root).seen.is_still(), "what was changed just now may change once more unseen");
+    let mut before = calm_look(&root);
+    // Work in places that nobody watches.
+    put(&root.join("src/main.rs"), "other and longer");
+    put(&root.join(".git/objects/ab/cdef"), "x");
+    assert!(Arc::ptr_eq(&before.glance_again().unwrap().seen, &before.seen));
+    assert!(Arc::ptr_eq(&before.glance().unwrap().seen, &before.seen));
+    type Act = fn(&Path);
+    let acts: [(&str, What, Act); 11] = [
+        (".git/config", What::Changed, |path| put(path, "[other]")),
+        (".git/info/attributes", What::Appeared, |path| put(path, "")),
+        (".git/commondir", What::Appeared, |path| put(path, "")),
+        (".git/hooks/pre-commit", What::Appeared, |path| put(path, "")),
+        (".git/modules/libs/one/config", What::Appeared, |path| put(path, "")),
+        (".git/worktrees/two/config", What::Appeared, |path| {
+            put(&path.with_file_name("HEAD"), "x");
+            put(path, "");
+        }),
+        (".github/workflows/ci.yml", What::Appeared, |path| put(path, "")),
+        (".claude/settings.json", What::Removed, |path| fs::remove_file(path).unwrap()),
+        (".claude/link", What::Changed, |path| {
+            fs::remove_file(path).unwrap();
+            symlink("/elsewhere", path).unwrap();
+        }),
+        ("node_modules/.bin/tsc", What::Changed, |path| put(path, "other and longer")),
+        (".mcp.json", What::Appeared, |path| put(path, "")),
+    ];
+    for (path, what, act) in acts {
+        act(&root.join(path));
+        assert!(!before.seen.is_still(), "{path}");
+        assert_eq!(told(&root, &before), [(path.to_owned(), what)]);
+        before = calm_look(&root);
+    }
+    fs::rename(&root, root.with_file_name("other")).unwrap();
+    assert!(!before.seen.is_still(), "the root is gone");
+}
+
+/// Looks with no more rights than the permissions of files give, whoever runs the tests.
+fn without_privileges<T: Send>(look: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let looking = scope.spawn(|| {
+            // For this thread only; somebody else than root may pass over no permissions.
+            setfsuid(Uid::from_raw(65534));
+            look()
+        });
+        looking.join().unwrap()
+    })
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// An agent may close a directory before anybody has looked, and open it later.
+#[test]
+fn what_could_not_be_opened_is_named_and_its_opening_told() {
+    for (closed, inner) in [
+        ("node_modules", "node_modules/.bin/tsc"),
+        (".github", ".github/workflows/ci.yml"),
+        (".git/modules", ".git/modules/one/config"),
+        (".git/modules/one", ".git/modules/one/config"),
+        (".git/modules/libs/two", ".git/modules/libs/two/hooks/pre-commit"),
+    ] {
+        let (temp, root) = workspace();
+        set_mode(temp.path(), 0o755);
+        put(&root.join(".git/modules/one/HEAD"), "x");
+        put(&root.join(".git/modules/libs/two/HEAD"), "x");
+        put(&root.join("node_modules/.bin/tsc"), "");
+        let directory = root.join(closed);
+        let open = without_privileges(|| look(&root));
+        set_mode(&directory, 0);
+        let before = without_privileges(|| look(&root));
+        assert_eq!(before.partial().collect::<Vec<_>>(), [directory.as_path()], "{closed}");
+        assert!(!without_privileges(|| before.seen.is_still()), "{closed}");
+        assert_eq!(without_privileges(|| told(&root, &before)), [], "{closed} is as it was");
+        let change = [(closed.to_owned(), What::Changed)];
+        assert_eq!(without_privileges(|| told(&root, &open)), change, "{closed} was closed");
+        set_mode(&directory, 0o755);
+        put(&root.join(inner), "other and longer");
+        assert_eq!(without_privileges(|| told(&root, &before)), change, "{closed} was opened");
+    }
+}
+
+/// What is no directory has nothing in it, until it is one.
+#[test]
+fn what_was_no_directory_is_looked_at_once_it_is_one() {
+    for (path, inner) in [
+        ("node_modules", "node_modules/.bin/tsc"),
+        (".git/modules", ".git/modules/one/config"),
+        (".git/modules/one", ".git/modules/one/config"),
+    ] {
+        for is_link in [false, true] {
+            let (_temp, root) = workspace();
+            let path = root.join(path);
+            match is_link {
+                false => put(&path, "a file"),
+                true => {
+                    fs::create_dir_all(path.parent().unwrap()).unwrap();
+                    symlink("/nonexistent", &path).unwrap();
+                }
+            }
+            let before = calm_look(&root);
+            assert_eq!(before.partial().count(), 0, "{inner}");
+            fs::remove_file(&path).unwrap();
+            put(&root.join(inner).with_file_name("HEAD"), "x");
+            put(&root.join(inner), "");
+            assert!(!before.seen.is_still(), "{inner}");
+            let told = told(&root, &before);
+            assert!(told.contains(&(inner.to_owned(), What::Appeared)), "{inner}: {told:?}");
+        }
+    }
 }

@@ -12,6 +12,7 @@ fn line(flags: &str, options: &[&str], positionals: &[&str]) -> Line {
     Line {
         options: Some(Options::new(flags, options.iter().copied()).unwrap()),
         positionals: Some(Positionals::new(positionals.iter().copied()).unwrap()),
+        is_strict: false,
     }
 }
 
@@ -154,7 +155,10 @@ fn positionals() {
         (&["read*"], &["a", "-a", "b"], Some("0r 2r")),
         (&["read*"], &["-"], Some("0r")),
         (&["read*"], &[""], Some("0r")),
-        (&["read*"], &["--", "-a", "--"], Some("1r 2r")),
+        (&["read*"], &["--", "a", "-"], Some("1r 2r")),
+        (&["read*"], &["--", "-a"], None),
+        (&["read*"], &["a", "--", "b", "--c=d"], None),
+        (&["read*"], &["--", "a", "--"], None),
         (&["read*"], &["a", "-b"], None),
         (&["read+"], &[], None),
         (&["read+"], &["-a"], None),
@@ -181,6 +185,22 @@ fn positionals() {
         (&["read:/[^:]+/*"], &["x", "y:z"], None),
     ] {
         assert_eq!(found(&line("a", &[], kinds), text).as_deref(), expected, "{kinds:?} {text:?}");
+    }
+}
+
+/// A rule that asks or denies takes them for what they may be.
+#[test]
+fn what_looks_like_an_option_behind_dashes_is_none_that_is_allowed() {
+    let strict = Line { is_strict: true, ..line("a", &[], &["read*"]) };
+    assert_eq!(found(&strict, &["--", "-b", "--"]).as_deref(), Some("1r 2r"));
+    let any = Line::default();
+    assert_eq!(found(&any, &["--", "-b"]).as_deref(), Some(""), "nothing is listed that could differ");
+    for part in [
+        Line { options: None, ..line("", &[], &["text*"]) },
+        Line { positionals: None, ..line("", &[], &[]) },
+    ] {
+        assert_eq!(found(&part, &["--", "-b"]), None);
+        assert_eq!(found(&part, &["--", "b"]).as_deref(), Some(""));
     }
 }
 

@@ -2,30 +2,30 @@
 //! data, so that nothing but parsing happens before a sub-command starts.
 
 mod access;
+mod agents;
 mod approvals;
 mod choice;
 mod endpoint;
 mod evidence;
 mod grants;
+mod ledger;
 mod policy;
 mod search;
 mod removal;
+mod sessions;
 mod tail;
 mod usage;
 
-use std::{
-    net::SocketAddr,
-    path::PathBuf,
-    time::{Duration, SystemTime},
-};
+use std::{net::SocketAddr, path::PathBuf};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 pub use self::access::{
     CreateTokenArgs, GivenAccess, GivenRole, ListSharesArgs, ListTokensArgs, RevokeTokenArgs,
     ShareSessionArgs, TokenAction, TokenArgs, UnshareSessionArgs,
 };
+pub use self::agents::{AgentsAction, AgentsArgs, ListArgs, LoginAgentArgs};
 pub use self::approvals::{
     AnswerApprovalArgs, ApprovalsAction, ApprovalsArgs, ListApprovalsArgs, ShowApprovalArgs,
     WatchApprovalsArgs,
@@ -36,15 +36,20 @@ pub use self::evidence::{KeyAction, KeyArgs, VerifyArgs};
 pub use self::grants::{
     GiveGrantArgs, GrantScopeArgs, GrantsAction, GrantsArgs, ListGrantsArgs, RevokeGrantArgs, ShowGrantArgs,
 };
+pub use self::ledger::{LedgerAction, LedgerArgs, LedgerPlaceArgs};
 pub use self::policy::{
     CheckPolicyArgs, CountBy, CoverageArgs, ExplainPolicyArgs, PolicyAction, PolicyArgs, ReplayArgs,
     ShowPolicyArgs, StatsArgs,
 };
 pub use self::removal::{EraseArgs, RetainArgs};
 pub use self::search::{GivenKind, SearchArgs};
+pub use self::sessions::{
+    AttachSessionArgs, CloseSessionArgs, ExportFormat, ExportSessionArgs, HistoryArgs, ListSessionsArgs,
+    QueueArgs, SessionsAction, SessionsArgs, ShowSessionArgs,
+};
 pub use self::tail::TailArgs;
 pub use self::usage::UsageArgs;
-use crate::{clock, config, config::GivenUrl};
+use crate::{config, config::GivenUrl};
 
 /// The top level.
 #[derive(Debug, Parser)]
@@ -66,8 +71,8 @@ pub struct Cli {
 /// Flags that every sub-command takes, before or after its name.
 #[derive(Debug, Clone, Args)]
 pub struct Global {
-    /// Directory for the token, the endpoint and the service's state
-    /// [default: $XDG_STATE_HOME/conductor]
+    /// Directory for the token, the endpoint and the service's state [default:
+    /// $XDG_STATE_HOME/conductor, else ~/.local/state/conductor]
     #[arg(long, global = true, value_name = "DIR", env = "CONDUCTOR_STATE_DIR")]
     pub state_dir: Option<PathBuf>,
 }
@@ -107,9 +112,9 @@ pub enum Command {
     Grants(Box<GrantsArgs>),
     /// Show what users and teams have used, and what they may
     Usage(UsageArgs),
-    /// Check rules, show those that ship with the program, explain a decision
+    /// Check rules, show those that ship with the program, explain a decision, rehearse a change
     Policy(PolicyArgs),
-    /// Ask the ledger in SQL, see how it does, rebuild it, import into it
+    /// Ask the ledger in SQL, follow what happens, verify it, rebuild it, let go of what is old
     Ledger(LedgerArgs),
     /// The built-in scripted agent, which needs no model (ACP on stdin and stdout)
     DemoAgent,
@@ -223,328 +228,6 @@ pub struct PromptArgs {
     /// Reject every permission the agent asks for
     #[arg(long)]
     pub deny: bool,
-}
-
-/// What to do with the agents.
-#[derive(Debug, Args)]
-pub struct AgentsArgs {
-    /// Restart, instead of listing.
-    #[command(subcommand)]
-    pub action: Option<AgentsAction>,
-    /// How to list.
-    #[command(flatten)]
-    pub list: ListArgs,
-}
-
-/// How to list agents.
-#[derive(Debug, Args)]
-pub struct ListArgs {
-    /// Where the service is.
-    #[command(flatten)]
-    pub endpoint: EndpointArgs,
-    /// Print JSON, for machines
-    #[arg(long)]
-    pub json: bool,
-    /// Print again after every change, until interrupted
-    #[arg(long)]
-    pub watch: bool,
-}
-
-/// How to log in to an agent.
-#[derive(Debug, Args)]
-pub struct LoginAgentArgs {
-    /// Name of the agent
-    pub name: String,
-    /// Which of its ways to log in [default: the only one]
-    #[arg(long, value_name = "ID")]
-    pub method: Option<String>,
-    /// Log this user in; for administrators [default: oneself]
-    #[arg(long, value_name = "NAME")]
-    pub user: Option<String>,
-    /// Where the service is.
-    #[command(flatten)]
-    pub endpoint: EndpointArgs,
-}
-
-/// Changes to the agents.
-#[derive(Debug, Subcommand)]
-pub enum AgentsAction {
-    /// List the agents (the default)
-    Ls(ListArgs),
-    /// End an agent's spare processes and lift its quarantine
-    Restart {
-        /// Name of the agent
-        name: String,
-        /// End the processes that serve sessions too
-        #[arg(long)]
-        force: bool,
-        /// Where the service is.
-        #[command(flatten)]
-        endpoint: EndpointArgs,
-        /// Print JSON, for machines
-        #[arg(long)]
-        json: bool,
-    },
-    /// Log in to an agent, in this terminal
-    #[command(
-        after_help = "The agent's own login runs on the service's host, and what it shows is shown here. What it\n\
-        keeps of the login stays there, in your home at this agent (home = \"user\"). A home that others\n\
-        use, too, is for administrators to log in to."
-    )]
-    Login(LoginAgentArgs),
-}
-
-/// What to do with sessions.
-#[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
-pub struct SessionsArgs {
-    /// Something else than listing.
-    #[command(subcommand)]
-    pub action: Option<SessionsAction>,
-    /// How to list.
-    #[command(flatten)]
-    pub list: ListSessionsArgs,
-}
-
-/// What can be done with sessions.
-#[derive(Debug, Subcommand)]
-pub enum SessionsAction {
-    /// List sessions, newest first (the default)
-    Ls(ListSessionsArgs),
-    /// Show what a session did: prompts, answers, tool calls, changes, costs
-    Show(ShowSessionArgs),
-    /// Print a session's record: every frame, or a document for people
-    #[command(
-        after_help = "jsonl is lossless: one object per frame with seq, at_us, origin, destination, outgoing_id,\n\
-        and raw, the frame's bytes as text; raw_base64 stands in its place for bytes that are no UTF-8.\n\
-        bundle is read from the ledger itself, also while a service runs: frames with their chain, decisions, and the\n\
-        checkpoints that signed them."
-    )]
-    Export(ExportSessionArgs),
-    /// Follow a session in the terminal, and take part in it
-    #[command(
-        after_help = "What is typed is sent as a prompt, and permissions can be answered. Ctrl-C leaves; the session goes on.\n\
-        Without a terminal, or with --json, one only watches. --json prints one event per line, as `prompt --json` does."
-    )]
-    Attach(AttachSessionArgs),
-    /// List the prompts that wait for a session's running turn, or take one back
-    Queue(QueueArgs),
-    /// End a session, whoever has it open
-    Close(CloseSessionArgs),
-    /// Let somebody else, or a team, watch or drive a session
-    #[command(after_help = "The session then stands in the other's `session/list`, in any editor, and in\n\
-        `conductor sessions`. Sharing it again with the same changes what they may do.\n\
-        Only its owner or an administrator may share a session. It is recorded who did.")]
-    Share(ShareSessionArgs),
-    /// Take that back; who is in the session is put out
-    Unshare(UnshareSessionArgs),
-    /// List with whom a session is shared
-    Shares(ListSharesArgs),
-}
-
-/// Where the record is read.
-#[derive(Debug, Clone, Args)]
-pub struct HistoryArgs {
-    /// Where the service is.
-    #[command(flatten)]
-    pub endpoint: EndpointArgs,
-    /// Read this ledger itself, as postgres://USER@HOST/DATABASE or sqlite:/FILE
-    /// [default: ask the service; if none runs, read its ledger]
-    #[arg(long, value_name = "URL", conflicts_with = "endpoint")]
-    pub database_url: Option<GivenUrl>,
-    /// Configuration file that names the ledger [default: the one that `serve`
-    /// would use]
-    #[arg(long, value_name = "FILE", env = "CONDUCTOR_CONFIG")]
-    pub config: Option<PathBuf>,
-}
-
-/// Which sessions to list, and how.
-#[derive(Debug, Args)]
-pub struct ListSessionsArgs {
-    /// Where the record is.
-    #[command(flatten)]
-    pub history: HistoryArgs,
-    /// Only those of this user
-    #[arg(long, value_name = "NAME")]
-    pub user: Option<String>,
-    /// Only those with this agent
-    #[arg(long, value_name = "NAME")]
-    pub agent: Option<String>,
-    /// Only those that used a model with this in its name
-    #[arg(long, value_name = "TEXT")]
-    pub model: Option<String>,
-    /// Only those in which something happened since: 30m, 2h, 7d, or a date as
-    /// 2026-11-16 or 2026-11-16T12:00:00Z
-    #[arg(long, value_name = "WHEN", value_parser = clock::parse_since)]
-    pub since: Option<SystemTime>,
-    /// Only those with this in the title, or found by `conductor search` for it
-    #[arg(long, value_name = "TEXT")]
-    pub text: Option<String>,
-    /// Only those that touched this file, or a file beneath this directory; not
-    /// from / on, it is the end of a path
-    #[arg(long, value_name = "PATH")]
-    pub path: Option<String>,
-    /// At most so many
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
-    pub limit: u32,
-    /// Print JSON, for machines
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Which session to show.
-#[derive(Debug, Args)]
-pub struct ShowSessionArgs {
-    /// The session's id, its beginning if there is only one such, or `last`
-    pub id: String,
-    /// Where the record is.
-    #[command(flatten)]
-    pub history: HistoryArgs,
-    /// Print JSON, for machines
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Which session's queue.
-#[derive(Debug, Args)]
-pub struct QueueArgs {
-    /// The session's id, its beginning if there is only one such, or `last`
-    pub id: String,
-    /// Where the service is.
-    #[command(flatten)]
-    pub endpoint: EndpointArgs,
-    /// Take this prompt back, by its number in the list
-    #[arg(long, value_name = "ENTRY")]
-    pub cancel: Option<u64>,
-    /// Print JSON, for machines
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Which session to export.
-#[derive(Debug, Args)]
-pub struct ExportSessionArgs {
-    /// The session's id, its beginning if there is only one such, or `last`
-    pub id: String,
-    /// Where the record is.
-    #[command(flatten)]
-    pub history: HistoryArgs,
-    /// The form
-    #[arg(long, value_enum, default_value_t = ExportFormat::Jsonl)]
-    pub format: ExportFormat,
-}
-
-/// Forms of a session's record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ExportFormat {
-    /// Every frame, byte for byte
-    Jsonl,
-    /// What happened, for people
-    Markdown,
-    /// One file with all that is needed to check it with `conductor ledger verify FILE`
-    Bundle,
-}
-
-/// Which session to follow.
-#[derive(Debug, Args)]
-pub struct AttachSessionArgs {
-    /// The session's id, its beginning if there is only one such, or `last`
-    pub id: String,
-    /// Only watch: send nothing, and answer nothing
-    #[arg(long)]
-    pub observe: bool,
-    /// Where the service is.
-    #[command(flatten)]
-    pub endpoint: EndpointArgs,
-    /// Print JSON, one event per line
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Which session to close.
-#[derive(Debug, Args)]
-pub struct CloseSessionArgs {
-    /// The session's id, its beginning if there is only one such, or `last`
-    pub id: String,
-    /// Where the service is.
-    #[command(flatten)]
-    pub endpoint: EndpointArgs,
-    /// Print JSON, for machines
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// What to do with the ledger.
-#[derive(Debug, Args)]
-pub struct LedgerArgs {
-    /// Where it is.
-    #[command(flatten)]
-    pub place: LedgerPlaceArgs,
-    /// What to do.
-    #[command(subcommand)]
-    pub action: LedgerAction,
-}
-
-/// Where the ledger is.
-#[derive(Debug, Args)]
-pub struct LedgerPlaceArgs {
-    /// The ledger, as postgres://USER@HOST/DATABASE or sqlite:/FILE [default: as
-    /// the configuration says]
-    #[arg(long, global = true, value_name = "URL", env = "CONDUCTOR_DATABASE_URL", hide_env_values = true)]
-    pub database_url: Option<GivenUrl>,
-    /// Configuration file [default: the one that `serve` would use]
-    #[arg(long, global = true, value_name = "FILE", env = "CONDUCTOR_CONFIG")]
-    pub config: Option<PathBuf>,
-}
-
-/// What can be done with the ledger.
-#[derive(Debug, Subcommand)]
-pub enum LedgerAction {
-    /// Ask a question in SQL; nothing can be changed
-    #[command(
-        after_help = "For example:  conductor ledger sql \"SELECT * FROM file_heat ORDER BY touches DESC LIMIT 10\"\n\
-        README, \"Audit with SQL\", has the tables and views.\n\
-        Exit codes: 0 answered, 1 not, 2 command line."
-    )]
-    Sql {
-        /// One statement; `-` reads it from stdin
-        // It may begin with a comment.
-        #[arg(allow_hyphen_values = true)]
-        statement: String,
-        /// Print one JSON object per row
-        #[arg(long, conflicts_with = "csv")]
-        json: bool,
-        /// Print CSV (RFC 4180) with a header; NULL is an empty field, an empty
-        /// text is ""
-        #[arg(long)]
-        csv: bool,
-        /// Give up after this time: 500ms, 30s, 5m
-        #[arg(long, value_name = "TIME", default_value = "60s", value_parser = clock::parse_duration)]
-        timeout: Duration,
-    },
-    /// Show where it is, how large it is and what has been carried over
-    Status {
-        /// Print JSON, for machines
-        #[arg(long)]
-        json: bool,
-    },
-    /// Tell what happens, as it happens: for people, or as JSON for other programs
-    Tail(TailArgs),
-    /// Make the derived tables anew from the frames
-    Rebuild,
-    /// Carry the frames of another ledger, a SQLite file, over into this one
-    Import {
-        /// The file
-        file: PathBuf,
-    },
-    /// Check that nothing in it was changed after it was recorded
-    Verify(VerifyArgs),
-    /// Show the key that signs checkpoints, or make a new one
-    Key(KeyArgs),
-    /// Remove what is old, as a whole
-    Retain(RetainArgs),
-    /// Erase the words of a session or of a user, for good
-    Erase(EraseArgs),
 }
 
 /// What to check.

@@ -41,7 +41,7 @@ fn main() -> ExitCode {
         Command::Approvals(args) => commands::approvals::run(&global, &args),
         Command::Token(args) => commands::token::run(&global, &args),
         Command::Grants(args) => commands::grants::run(&global, &args),
-        Command::Usage(args) => commands::quota::run(&global, &args),
+        Command::Usage(args) => commands::usage::run(&global, &args),
         Command::Policy(args) => commands::policy::run(&global, &args),
         Command::Ledger(args) => commands::ledger::run(&global, &args),
         Command::DemoAgent => demo::run(),

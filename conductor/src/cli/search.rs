@@ -30,8 +30,8 @@ pub struct SearchArgs {
     /// Only by or to this agent
     #[arg(long, value_name = "NAME")]
     pub agent: Option<String>,
-    /// Only in sessions in this repository or directory; not from / on, it is
-    /// the end of one
+    /// Only in sessions in this repository or directory; if it does not begin
+    /// with /, the end of its path is enough
     #[arg(long, visible_alias = "cwd", value_name = "PATH")]
     pub repository: Option<String>,
     /// Only in this session: its id, the beginning of it, or `last`

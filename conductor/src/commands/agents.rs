@@ -14,8 +14,9 @@ use tonic::{Code, Status};
 
 use self::login::Wanted;
 use super::{
+    finish::{finish, say},
     table::Table,
-    terminal::{Style, clean, print, write},
+    terminal::{Style, print, write},
 };
 use crate::{
     cli::{AgentsAction, AgentsArgs, EndpointArgs, Global, ListArgs},
@@ -26,6 +27,9 @@ use crate::{
         Sandbox, WatchAgentsRequest,
     },
 };
+
+/// What messages are said under.
+const COMMAND: &str = "agents";
 
 /// Exit code for a command line that makes no sense, as clap has it.
 const USAGE: u8 = 2;
@@ -40,11 +44,11 @@ const SHOWN: usize = 300;
 pub fn run(global: &Global, args: &AgentsArgs) -> ExitCode {
     let list = &args.list;
     if list.watch && !matches!(args.action, None | Some(AgentsAction::Ls(_))) {
-        say("--watch goes with listing, and with nothing else");
+        say(COMMAND, "--watch goes with listing, and with nothing else");
         return ExitCode::from(USAGE);
     }
     // Flags stand before or after the action.
-    finish(async {
+    finish(COMMAND, async {
         match &args.action {
             None => show(global, list, list.json, list.watch).await,
             Some(AgentsAction::Ls(ls)) => {
@@ -70,32 +74,7 @@ pub fn run(global: &Global, args: &AgentsArgs) -> ExitCode {
 pub fn log_in(global: &Global, endpoint: &EndpointArgs, way: &str) -> ExitCode {
     let (agent, method) = way.split_once('/').unwrap_or((way, ""));
     let wanted = Wanted { agent, method, user: "" };
-    finish(async { print(&login::run(global, endpoint, wanted).await?) })
-}
-
-fn finish(work: impl Future<Output = Result<(), String>>) -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            say(&format!("cannot start: {error}"));
-            return ExitCode::FAILURE;
-        }
-    };
-    let done = runtime.block_on(work);
-    // A keyboard that is being read would hold it up.
-    runtime.shutdown_background();
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            say(&message);
-            ExitCode::FAILURE
-        }
-    }
-}
-
-#[allow(clippy::print_stderr, reason = "this is a program's message to its user")]
-fn say(message: &str) {
-    eprintln!("conductor agents: {}", clean(message));
+    finish(COMMAND, async { print(&login::run(global, endpoint, wanted).await?) })
 }
 
 async fn show(global: &Global, args: &ListArgs, json: bool, watching: bool) -> Result<(), String> {

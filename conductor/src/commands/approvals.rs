@@ -14,8 +14,9 @@ use tonic::Status;
 use self::shown::{as_json, block, outcome, time_left};
 use super::{
     events::harmless,
+    finish::{finish, say},
     table::Table,
-    terminal::{Style, clean, print},
+    terminal::{Style, print},
 };
 use crate::{
     cli::{AnswerApprovalArgs, ApprovalsAction, ApprovalsArgs, Global, ListApprovalsArgs, ShowApprovalArgs},
@@ -25,6 +26,9 @@ use crate::{
     proto::{Answer, Approval, DecideApprovalRequest, GetApprovalRequest, ListApprovalsRequest},
     record::now_us,
 };
+
+/// What messages are said under.
+const COMMAND: &str = "approvals";
 
 /// The shortest end of an id that names a question.
 const SHORTEST_ID: usize = 4;
@@ -37,14 +41,7 @@ const SHOWN: usize = 60;
 
 /// Runs the command.
 pub fn run(global: &Global, args: &ApprovalsArgs) -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            say(&format!("cannot start: {error}"));
-            return ExitCode::FAILURE;
-        }
-    };
-    let done = runtime.block_on(async {
+    finish(COMMAND, async {
         match &args.action {
             ApprovalsAction::Ls(args) => list(global, args).await,
             ApprovalsAction::Show(args) => show(global, args).await,
@@ -52,19 +49,7 @@ pub fn run(global: &Global, args: &ApprovalsArgs) -> ExitCode {
             ApprovalsAction::Allow(args) => answer(global, args, Answer::Allow).await,
             ApprovalsAction::Deny(args) => answer(global, args, Answer::Deny).await,
         }
-    });
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            say(&message);
-            ExitCode::FAILURE
-        }
-    }
-}
-
-#[allow(clippy::print_stderr, reason = "this is a program's message to its user")]
-fn say(message: &str) {
-    eprintln!("conductor approvals: {}", clean(message));
+    })
 }
 
 async fn list(global: &Global, args: &ListApprovalsArgs) -> Result<(), String> {
@@ -110,7 +95,7 @@ async fn list(global: &Global, args: &ListApprovalsArgs) -> Result<(), String> {
     }
     print(&out)?;
     if listed.has_more {
-        say(&format!("there are more than {}; --limit shows more", listed.approvals.len()));
+        say(COMMAND, &format!("there are more than {}; --limit shows more", listed.approvals.len()));
     }
     Ok(())
 }

@@ -12,35 +12,34 @@ mod report;
 use std::{io::stdout, process::ExitCode};
 
 use self::report::{Check, Verdict};
-use super::terminal::{Style, clean, print, width};
+use super::{
+    finish::{block_on, fail},
+    terminal::{Style, print, width},
+};
 use crate::{
     agent::strays,
     cli::{DoctorArgs, Global},
     metrics::Metrics,
 };
 
+/// What messages are said under.
+const COMMAND: &str = "doctor";
+
 /// Runs the command.
 pub fn run(global: &Global, args: &DoctorArgs) -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return fail(&format!("cannot start: {error}")),
+    let checks = match block_on(examine(global, args)) {
+        Ok(checks) => checks,
+        Err(message) => return fail(COMMAND, &message),
     };
-    let checks = runtime.block_on(examine(global, args));
     let text = if args.json {
         format!("{:#}\n", report::as_json(&checks))
     } else {
         report::as_text(&checks, Style::of(&stdout()), width(&stdout()))
     };
     if let Err(message) = print(&text) {
-        return fail(&message);
+        return fail(COMMAND, &message);
     }
     if report::is_fine(&checks) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-#[allow(clippy::print_stderr, reason = "this is a program's message to its user")]
-fn fail(message: &str) -> ExitCode {
-    eprintln!("conductor doctor: {}", clean(message));
-    ExitCode::FAILURE
 }
 
 async fn examine(global: &Global, args: &DoctorArgs) -> Vec<Check> {
@@ -70,6 +69,6 @@ async fn examine(global: &Global, args: &DoctorArgs) -> Vec<Check> {
             "not looked at: the configuration and the state directory come first",
         )),
     }
-    checks.extend(kernel::check());
+    checks.extend(kernel::check(loaded.as_ref()));
     checks
 }

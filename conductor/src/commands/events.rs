@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{permission::Question, tool::Calls, usage::Usage};
+use super::{permission::Question, tool::Calls, turn_usage::Usage};
 
 /// The session is open.
 pub(super) fn session(id: &str, can_continue: bool) -> String {

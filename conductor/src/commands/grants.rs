@@ -13,9 +13,10 @@ use tonic::{Code, Status};
 use super::{
     approvals,
     events::harmless,
+    finish::{finish, tell},
     sessions::session_id,
     table::Table,
-    terminal::{self, Style, clean, print},
+    terminal::{self, Style, print},
 };
 use crate::{
     cli::{
@@ -48,33 +49,14 @@ const PAGE: u32 = 500;
 
 /// Runs the command.
 pub fn run(global: &Global, args: &GrantsArgs) -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            say(&format!("conductor grants: cannot start: {error}"));
-            return ExitCode::FAILURE;
-        }
-    };
-    let done = runtime.block_on(async {
+    finish("grants", async {
         match &args.action {
             GrantsAction::Give(args) => give(global, args).await,
             GrantsAction::Ls(args) => list(global, args).await,
             GrantsAction::Show(args) => show(global, args).await,
             GrantsAction::Revoke(args) => revoke(global, args).await,
         }
-    });
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            say(&format!("conductor grants: {message}"));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-#[allow(clippy::print_stderr, reason = "this is a program's message to its user")]
-fn say(message: &str) {
-    eprintln!("{}", clean(message));
+    })
 }
 
 async fn give(global: &Global, args: &GiveGrantArgs) -> Result<(), String> {
@@ -96,7 +78,7 @@ async fn give(global: &Global, args: &GiveGrantArgs) -> Result<(), String> {
     }
     if !args.yes {
         terminal::forget_typed();
-        say(&format!("{}Grant this? [y/N]", preview(&shown)));
+        tell(&format!("{}Grant this? [y/N]", preview(&shown)));
         let typed =
             terminal::read_line().await.map_err(|error| format!("cannot read the answer: {error}"))?;
         let typed = typed.unwrap_or_default();
@@ -104,7 +86,7 @@ async fn give(global: &Global, args: &GiveGrantArgs) -> Result<(), String> {
             return Err("nothing was granted".to_owned());
         }
     } else if !args.json {
-        say(preview(&shown).trim_end());
+        tell(preview(&shown).trim_end());
     }
     request.dry_run = false;
     request.expected_digest = shown.digest;
@@ -115,7 +97,7 @@ async fn give(global: &Global, args: &GiveGrantArgs) -> Result<(), String> {
     }
     let id = given.grant.unwrap_or_default().id;
     print(&format!("{id}\n"))?;
-    say(&format!("granted. To take it back: conductor grants revoke {id}"));
+    tell(&format!("granted. To take it back: conductor grants revoke {id}"));
     Ok(())
 }
 

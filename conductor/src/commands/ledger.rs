@@ -20,8 +20,9 @@ use std::{
 
 use self::output::{Csv, JsonLines, TableOutput};
 use super::{
+    finish::{block_on, fail},
     progress::ProgressLine,
-    terminal::{clean, print},
+    terminal::print,
 };
 use crate::{
     cli::{Global, LedgerAction, LedgerArgs},
@@ -33,6 +34,9 @@ use crate::{
     },
     state::StateDir,
 };
+
+/// What messages are said under.
+const COMMAND: &str = "ledger";
 
 /// It could not be found out whether something was changed.
 const UNCHECKED: u8 = 2;
@@ -62,27 +66,15 @@ pub(super) fn settings(
 
 /// Runs the command.
 pub fn run(global: &Global, args: &LedgerArgs) -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            say(&format!("cannot start: {error}"));
-            return ExitCode::FAILURE;
-        }
-    };
-    match runtime.block_on(act(global, args)) {
+    match block_on(act(global, args)).flatten() {
         Ok(code) => code,
         Err(message) => {
-            say(&message);
+            let failed = fail(COMMAND, &message);
             // What was changed and what could not be found out must not be taken for each other.
             let is_check = matches!(args.action, LedgerAction::Verify(_));
-            if is_check { ExitCode::from(UNCHECKED) } else { ExitCode::FAILURE }
+            if is_check { ExitCode::from(UNCHECKED) } else { failed }
         }
     }
-}
-
-#[allow(clippy::print_stderr, reason = "this is a program's message to its user")]
-fn say(message: &str) {
-    eprintln!("conductor ledger: {}", clean(message));
 }
 
 async fn act(global: &Global, args: &LedgerArgs) -> Result<ExitCode, String> {

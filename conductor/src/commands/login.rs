@@ -13,7 +13,7 @@ use tokio::{signal::ctrl_c, task::spawn_blocking};
 
 use super::{
     events::harmless,
-    terminal::clean,
+    finish::{fail, finish},
     whoami::{as_json, as_text, ask, print},
 };
 use crate::{
@@ -30,17 +30,7 @@ const LONGEST: u64 = 64 << 10;
 
 /// Logs in.
 pub fn run(global: &Global, args: &LoginArgs) -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return fail("login", &format!("cannot start: {error}")),
-    };
-    let done = runtime.block_on(login(global, args));
-    // A blocked read of a terminal must not keep the process alive.
-    runtime.shutdown_background();
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => fail("login", &message),
-    }
+    finish("login", login(global, args))
 }
 
 /// Logs out.
@@ -49,12 +39,6 @@ pub fn logout(global: &Global, args: &LogoutArgs) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => fail("logout", &message),
     }
-}
-
-#[allow(clippy::print_stderr, reason = "this is a program's message to its user")]
-fn fail(command: &str, message: &str) -> ExitCode {
-    eprintln!("conductor {command}: {}", clean(message));
-    ExitCode::FAILURE
 }
 
 async fn login(global: &Global, args: &LoginArgs) -> Result<(), String> {

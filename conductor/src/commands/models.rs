@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 
 use super::{
     events::harmless,
+    finish::finish,
     table::Table,
-    terminal::{Style, clean, print},
+    terminal::{Style, print},
 };
 use crate::{
     cli::{Global, ModelsArgs},
@@ -21,20 +22,7 @@ const SHOWN: usize = 300;
 
 /// Runs the command.
 pub fn run(global: &Global, args: &ModelsArgs) -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return fail(&format!("cannot start: {error}")),
-    };
-    match runtime.block_on(show(global, args)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => fail(&message),
-    }
-}
-
-#[allow(clippy::print_stderr, reason = "this is a program's message to its user")]
-fn fail(message: &str) -> ExitCode {
-    eprintln!("conductor models: {}", clean(message));
-    ExitCode::FAILURE
+    finish("models", show(global, args))
 }
 
 async fn show(global: &Global, args: &ModelsArgs) -> Result<(), String> {

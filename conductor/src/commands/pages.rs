@@ -11,6 +11,7 @@ use std::{
 use clap::CommandFactory as _;
 use clap_complete::Shell;
 
+use super::finish::fail;
 use crate::cli::Cli;
 
 /// Prints the completions for a shell.
@@ -49,10 +50,4 @@ fn print(command: &str, text: &[u8]) -> ExitCode {
         }
         _ => ExitCode::SUCCESS,
     }
-}
-
-#[allow(clippy::print_stderr, reason = "this is a program's message to its user")]
-fn fail(command: &str, message: &str) -> ExitCode {
-    eprintln!("conductor {command}: {message}");
-    ExitCode::FAILURE
 }

@@ -9,25 +9,22 @@ mod stats;
 use std::{io::stdout, process::ExitCode, time::Duration};
 
 use serde_json::{Value, json};
-use tokio::runtime::Runtime;
 
 use super::{
     events::harmless,
+    finish::{block_on, fail},
     ledger,
     table::Table,
     terminal::{Style, clean, print},
 };
 use crate::{
     cli::{CheckPolicyArgs, CoverageArgs, Global, PolicyAction, PolicyArgs, ShowPolicyArgs},
+    ledger::judgements::COVERAGE,
     policy::{
         Policy,
         rules::{Problem, lint, presets, text_of},
     },
 };
-
-/// The question behind `coverage`.
-const COVERAGE: &str = "SELECT agent, agent_version, calls, decided, calls - decided AS unasked, \
-    round(percent) AS percent FROM policy_coverage ORDER BY percent, agent, agent_version";
 
 /// The exit code where 1 says something else.
 const NO_ANSWER: u8 = 2;
@@ -42,30 +39,18 @@ pub fn run(global: &Global, args: &PolicyArgs) -> ExitCode {
         PolicyAction::Show(args) => show(args),
         PolicyAction::Explain(args) => explain::run(args),
         PolicyAction::Coverage(args) => coverage(global, args),
-        PolicyAction::Replay(args) => {
-            runtime().and_then(|runtime| runtime.block_on(replay::run(global, args)))
-        }
-        PolicyAction::Stats(args) => runtime().and_then(|runtime| runtime.block_on(stats::run(global, args))),
+        PolicyAction::Replay(args) => block_on(replay::run(global, args)).flatten(),
+        PolicyAction::Stats(args) => block_on(stats::run(global, args)).flatten(),
     };
     match done {
         Ok(code) => code,
         Err(message) => {
-            say(&format!("conductor policy: {message}"));
+            let failed = fail("policy", &message);
             // There, 1 is an answer.
             let answers = matches!(args.action, PolicyAction::Replay(_));
-            if answers { ExitCode::from(NO_ANSWER) } else { ExitCode::FAILURE }
+            if answers { ExitCode::from(NO_ANSWER) } else { failed }
         }
     }
-}
-
-fn runtime() -> Result<Runtime, String> {
-    let built = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    built.map_err(|error| format!("cannot start: {error}"))
-}
-
-#[allow(clippy::print_stderr, reason = "this is a program's message to its user")]
-fn say(message: &str) {
-    eprintln!("{}", clean(message));
 }
 
 fn check(args: &CheckPolicyArgs) -> Result<ExitCode, String> {
@@ -107,7 +92,7 @@ fn check(args: &CheckPolicyArgs) -> Result<ExitCode, String> {
 /// What the ledger knows of it.
 fn coverage(global: &Global, args: &CoverageArgs) -> Result<ExitCode, String> {
     let settings = ledger::settings(global, args.place.database_url.as_ref(), args.place.config.as_deref())?;
-    runtime()?.block_on(ledger::ask(&settings, COVERAGE, COVERAGE_TIME, args.json, false))?;
+    block_on(ledger::ask(&settings, COVERAGE, COVERAGE_TIME, args.json, false))??;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -10,15 +10,18 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::{
     events,
+    finish::{block_on, fail, say},
     opening::{Opened, open},
     permission::Stance,
-    terminal::clean,
     turn::{End, Turn},
 };
 use crate::{
     cli::{Global, PromptArgs},
     frame::{MAX_FRAME, escape},
 };
+
+/// What messages are said under.
+const COMMAND: &str = "prompt";
 
 /// Exit code for a command line that makes no sense, as clap has it.
 const USAGE: u8 = 2;
@@ -35,39 +38,21 @@ pub fn run(global: &Global, args: &PromptArgs) -> ExitCode {
     let text = match prompt_text(&args.text) {
         Ok(text) => text,
         Err(message) => {
-            say(&message);
+            say(COMMAND, &message);
             return ExitCode::from(USAGE);
         }
     };
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            say(&format!("cannot start: {error}"));
-            return ExitCode::FAILURE;
-        }
-    };
-    let end = runtime.block_on(interruptible(global, args, &text));
-    // A blocked write of stdout must not keep the process alive.
-    runtime.shutdown_background();
-    report(end)
-}
-
-#[allow(clippy::print_stderr, reason = "this is a program's message to its user")]
-fn say(message: &str) {
-    eprintln!("conductor prompt: {}", clean(message));
+    report(block_on(interruptible(global, args, &text)).unwrap_or_else(End::Failed))
 }
 
 fn report(end: End) -> ExitCode {
     let cut_short = |message: &str| {
-        say(message);
+        say(COMMAND, message);
         ExitCode::from(CUT_SHORT)
     };
     match end {
         End::Interrupted => ExitCode::from(INTERRUPTED),
-        End::Failed(message) => {
-            say(&message);
-            ExitCode::FAILURE
-        }
+        End::Failed(message) => fail(COMMAND, &message),
         End::Stopped(reason) => match &*reason {
             "end_turn" => ExitCode::SUCCESS,
             "refusal" => cut_short("the agent refused to go on (refusal)"),
@@ -79,12 +64,12 @@ fn report(end: End) -> ExitCode {
                  ask for a smaller step",
             ),
             "cancelled" => {
-                say("the turn was cancelled");
+                say(COMMAND, "the turn was cancelled");
                 ExitCode::from(INTERRUPTED)
             }
             other => {
-                say(&format!("the turn ended for an unknown reason: {}", escape(other.as_bytes(), 100)));
-                ExitCode::FAILURE
+                let other = escape(other.as_bytes(), 100);
+                fail(COMMAND, &format!("the turn ended for an unknown reason: {other}"))
             }
         },
     }

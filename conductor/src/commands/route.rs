@@ -13,6 +13,7 @@ use serde_json::json;
 
 use super::{
     events::harmless,
+    finish::{block_on, fail, say},
     table::Table,
     terminal::{Style, clean, print},
 };
@@ -26,21 +27,16 @@ use crate::{
     store,
 };
 
+/// What messages are said under.
+const COMMAND: &str = "route explain";
+
 /// Runs the command.
 pub fn run(global: &Global, args: &RouteArgs) -> ExitCode {
     let RouteAction::Explain(args) = &args.action;
     match explain(global, args) {
         Ok(code) => code,
-        Err(message) => {
-            say(&message);
-            ExitCode::FAILURE
-        }
+        Err(message) => fail(COMMAND, &message),
     }
-}
-
-#[allow(clippy::print_stderr, reason = "this is a program's message to its user")]
-fn say(message: &str) {
-    eprintln!("conductor route explain: {}", clean(message));
 }
 
 fn explain(global: &Global, args: &ExplainRouteArgs) -> Result<ExitCode, String> {
@@ -48,7 +44,10 @@ fn explain(global: &Global, args: &ExplainRouteArgs) -> Result<ExitCode, String>
     let state =
         StateDir::resolve(global.state_dir.clone(), env::var_os).map_err(|error| error.to_string())?;
     let offers = known(&state.path().join("store.sqlite")).unwrap_or_else(|why| {
-        say(&format!("what the agents offer is not known, so models are taken as they are named: {why}"));
+        say(
+            COMMAND,
+            &format!("what the agents offer is not known, so models are taken as they are named: {why}"),
+        );
         Offers::new()
     });
     let here = match &args.cwd {
@@ -83,7 +82,7 @@ fn explain(global: &Global, args: &ExplainRouteArgs) -> Result<ExitCode, String>
             Ok(ExitCode::SUCCESS)
         }
         Err(refused) => {
-            say(&refused.to_string());
+            say(COMMAND, &refused.to_string());
             if args.json {
                 print(&harmless(format!("{:#}\n", json!({ "error": refused.to_string() }))))?;
             }
@@ -97,9 +96,7 @@ fn known(file: &Path) -> Result<Offers, String> {
     if !file.exists() {
         return Err(format!("there is no {}; `conductor serve` makes it", file.display()));
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
-    let read = runtime.block_on(store::catalogue::read(file));
+    let read = block_on(store::catalogue::read(file))?;
     read.map_err(|error| format!("{} cannot be read: {error}", file.display()))
 }
 

@@ -19,38 +19,33 @@ use serde_json::json;
 use tonic::Code;
 
 use self::source::Source;
-use super::terminal::{clean, write};
+use super::{finish::finish, terminal::write};
 use crate::{
     cli::{CloseSessionArgs, ExportFormat, Global, SearchArgs, SessionsAction, SessionsArgs},
     client::Client,
     proto::CloseSessionRequest,
 };
 
+/// What messages are said under.
+const COMMAND: &str = "sessions";
+
 /// Runs the command.
 pub fn run(global: &Global, args: &SessionsArgs) -> ExitCode {
-    finish(act(global, args), say)
+    ended(COMMAND, act(global, args))
 }
 
 /// Runs `conductor search`.
 pub fn search(global: &Global, args: &SearchArgs) -> ExitCode {
-    finish(search::run(global, args), search::say)
+    ended(search::COMMAND, search::run(global, args))
 }
 
-fn finish(work: impl Future<Output = Result<(), Failure>>, say: fn(&str)) -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            say(&format!("cannot start: {error}"));
-            return ExitCode::FAILURE;
+fn ended(command: &str, work: impl Future<Output = Result<(), Failure>>) -> ExitCode {
+    finish(command, async {
+        match work.await {
+            Ok(()) | Err(Failure::Enough) => Ok(()),
+            Err(Failure::Told(message)) => Err(message),
         }
-    };
-    match runtime.block_on(work) {
-        Ok(()) | Err(Failure::Enough) => ExitCode::SUCCESS,
-        Err(Failure::Told(message)) => {
-            say(&message);
-            ExitCode::FAILURE
-        }
-    }
+    })
 }
 
 /// Why a command ends early.
@@ -66,11 +61,6 @@ impl From<String> for Failure {
     fn from(message: String) -> Self {
         Self::Told(message)
     }
-}
-
-#[allow(clippy::print_stderr, reason = "this is a program's message to its user")]
-fn say(message: &str) {
-    eprintln!("conductor sessions: {}", clean(message));
 }
 
 async fn act(global: &Global, args: &SessionsArgs) -> Result<(), Failure> {
@@ -122,12 +112,12 @@ async fn close(global: &Global, args: &CloseSessionArgs) -> Result<(), Failure> 
     })
 }
 
-/// Writes to stdout.
 /// The session that is meant: by its id, its beginning, or `last`.
 pub(super) async fn session_id(client: &Client, given: &str) -> Result<uuid::Uuid, String> {
     Source::Service(client.clone()).resolve(given).await
 }
 
+/// Writes to stdout.
 fn print(text: &str) -> Result<(), Failure> {
     match write(text.as_bytes()) {
         Ok(true) => Ok(()),

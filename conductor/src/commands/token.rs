@@ -10,8 +10,9 @@ use tonic::Status;
 
 use super::{
     events::harmless,
+    finish::{finish, tell},
     table::Table,
-    terminal::{Style, clean},
+    terminal::Style,
 };
 use crate::{
     cli::{CreateTokenArgs, GivenRole, Global, ListTokensArgs, RevokeTokenArgs, TokenAction, TokenArgs},
@@ -30,32 +31,13 @@ const SHORTEST_ID: usize = 4;
 
 /// Runs the command.
 pub fn run(global: &Global, args: &TokenArgs) -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            say(&format!("conductor token: cannot start: {error}"));
-            return ExitCode::FAILURE;
-        }
-    };
-    let done = runtime.block_on(async {
+    finish("token", async {
         match &args.action {
             TokenAction::Create(args) => create(global, args).await,
             TokenAction::Ls(args) => list(global, args).await,
             TokenAction::Revoke(args) => revoke(global, args).await,
         }
-    });
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            say(&format!("conductor token: {message}"));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-#[allow(clippy::print_stderr, reason = "this is a program's message to its user")]
-fn say(message: &str) {
-    eprintln!("{}", clean(message));
+    })
 }
 
 async fn create(global: &Global, args: &CreateTokenArgs) -> Result<(), String> {
@@ -85,7 +67,7 @@ async fn create(global: &Global, args: &CreateTokenArgs) -> Result<(), String> {
         return print(&harmless(format!("{shown:#}\n")));
     }
     print(&format!("{}\n", made.token))?;
-    say(&format!(
+    tell(&format!(
         "token {} for {}, good until {}. It is not shown again.\n{}\n\
          To take it back: conductor token revoke {}",
         info.id,

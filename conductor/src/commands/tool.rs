@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{
     diff,
     terminal::{Style, clean},
-    usage::took,
+    turn_usage::took,
 };
 use crate::frame::escape;
 

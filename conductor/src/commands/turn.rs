@@ -21,7 +21,7 @@ use super::{
     plan::Plan,
     terminal,
     tool::Calls,
-    usage::Usage,
+    turn_usage::Usage,
 };
 use crate::{acp, frame::escape};
 

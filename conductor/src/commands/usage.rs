@@ -1,108 +1,125 @@
-//! What a turn took: time, and tokens and money if the agent says so.
+//! `conductor usage`: what users and teams have used, and what they may.
 
-use std::time::Duration;
+use std::{io::stdout, process::ExitCode};
 
 use serde_json::{Value, json};
 
-use crate::frame::escape;
+use super::{
+    events::harmless,
+    finish::finish,
+    table::Table,
+    terminal::{Style, print},
+    turn_usage::count,
+};
+use crate::{
+    cli::{Global, UsageArgs},
+    client::Client,
+    frame::escape,
+    identity::{TEAM, USER},
+    proto::{GetUsageRequest, PartyUsage, UsedSums, party},
+    store::micros,
+};
 
-/// What the agent has reported so far.
-#[derive(Debug, Default)]
-pub(super) struct Usage {
-    /// The last `usage_update`.
-    context: Value,
-    /// The `usage` of the answer that ended the turn.
-    turn: Value,
+/// Characters of a name that are shown in the table.
+const SHOWN: usize = 100;
+
+/// Runs the command.
+pub fn run(global: &Global, args: &UsageArgs) -> ExitCode {
+    finish("usage", show(global, args))
 }
 
-impl Usage {
-    /// Takes a `usage_update`.
-    pub(super) fn update(&mut self, update: &Value) {
-        self.context = json!({ "used": update["used"], "size": update["size"], "cost": update["cost"] });
-    }
+async fn show(global: &Global, args: &UsageArgs) -> Result<(), String> {
+    let client = Client::connect(global, &args.endpoint).await.map_err(|error| error.message)?;
+    let request = GetUsageRequest {
+        user: args.user.clone().unwrap_or_default(),
+        team: args.team.clone().unwrap_or_default(),
+        since_us: args.since.map(micros).unwrap_or_default(),
+    };
+    let told = client.limits().get_usage(request).await.map_err(|status| client.explain(&status).message)?;
+    let parties = told.into_inner().parties;
+    print(&if args.json {
+        let parties: Vec<_> = parties.iter().map(as_json).collect();
+        harmless(format!("{:#}\n", json!({ "usage": parties })))
+    } else {
+        table(&parties, args.since.is_some())
+    })
+}
 
-    /// Takes the answer that ended the turn.
-    pub(super) fn ended(&mut self, result: &Value) {
-        self.turn = result["usage"].clone();
-    }
-
-    /// For machines; null if nothing was reported.
-    pub(super) fn as_json(&self) -> Value {
-        match (&self.context, &self.turn) {
-            (Value::Null, Value::Null) => Value::Null,
-            (context, turn) => json!({
-                "used": context["used"],
-                "size": context["size"],
-                "cost": context["cost"],
-                "turn": turn,
-            }),
-        }
-    }
-
-    /// For people, on one line.
-    pub(super) fn line(&self, took: Duration) -> String {
-        let mut parts = vec![self::took(took)];
-        let turn = |name: &str| self.turn[name].as_u64().map(count);
-        match (turn("inputTokens"), turn("outputTokens")) {
-            (Some(read), Some(written)) => parts.push(format!("{read} tokens in, {written} out")),
-            _ => parts.extend(turn("totalTokens").map(|total| format!("{total} tokens"))),
-        }
-        if let Some(used) = self.context["used"].as_u64().map(count) {
-            parts.push(match self.context["size"].as_u64() {
-                Some(size) if size > 0 => format!("context {used} of {}", count(size)),
-                _ => format!("context {used}"),
-            });
-        }
-        if let Some(amount) = self.context["cost"]["amount"].as_f64() {
-            let currency = self.context["cost"]["currency"].as_str().unwrap_or_default();
-            // Small amounts are all that is there to see, and nothing is nothing.
-            let digits = if amount != 0.0 && amount.abs() < 1.0 { 4 } else { 2 };
-            parts.push(format!("{amount:.digits$} {}", escape(currency.as_bytes(), 10)).trim().to_string());
-        }
-        parts.join(" · ")
+/// Used and, behind a slash, what may be used.
+fn of(used: &impl ToString, most: Option<impl ToString>) -> String {
+    match most {
+        Some(most) => format!("{} / {}", used.to_string(), most.to_string()),
+        None => used.to_string(),
     }
 }
 
-/// A number with its thousands apart.
-pub(super) fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::new();
-    for (position, digit) in digits.chars().enumerate() {
-        if position > 0 && (digits.len() - position).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
+fn table(parties: &[PartyUsage], has_since: bool) -> String {
+    let mut table = Table::new(0);
+    let mut head =
+        vec!["WHO", "SESSIONS", "PROCESSES", "PROMPTS/MIN", "PROMPTS TODAY", "TOKENS TODAY", "COST TODAY"];
+    if has_since {
+        head.extend(["PROMPTS SINCE", "TOKENS SINCE", "COST SINCE"]);
     }
+    table.row(head);
+    for usage in parties {
+        let (today, since) = (usage.today.unwrap_or_default(), usage.since.unwrap_or_default());
+        let limits = usage.limits.unwrap_or_default();
+        let mut row = vec![
+            escape(name(usage).as_bytes(), SHOWN),
+            of(&usage.sessions, limits.sessions),
+            of(&usage.processes, limits.processes),
+            of(&usage.prompts_last_minute, limits.prompts_per_minute),
+            count(today.prompts),
+            of(&count(today.tokens), limits.tokens_per_day.map(count)),
+            of(&money(today.cost), limits.cost_per_day.map(money)),
+        ];
+        if has_since {
+            row.extend([count(since.prompts), count(since.tokens), money(since.cost)]);
+        }
+        table.row(row);
+    }
+    let style = Style::of(&stdout());
+    let mut lines = table.lines().into_iter();
+    let mut out = lines.next().map(|header| format!("{}\n", style.bold(&header))).unwrap_or_default();
+    lines.for_each(|line| out.push_str(&(line + "\n")));
     out
 }
 
-/// A duration for people.
-pub(super) fn took(time: Duration) -> String {
-    match time.as_secs() {
-        0 => format!("{} ms", time.as_millis()),
-        seconds @ 1..60 => format!("{seconds}.{} s", time.subsec_millis() / 100),
-        seconds => format!("{} min {} s", seconds / 60, seconds % 60),
+fn money(amount: f64) -> String {
+    format!("{amount:.2}")
+}
+
+/// The name, with the mark of a team.
+fn name(usage: &PartyUsage) -> String {
+    match usage.party.as_ref().and_then(|party| party.party.as_ref()) {
+        Some(party::Party::User(name)) => name.clone(),
+        Some(party::Party::Team(name)) => format!("{TEAM}{name}"),
+        None => "-".to_owned(),
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_was_reported_is_shown() {
-        let mut usage = Usage::default();
-        assert_eq!(usage.line(Duration::from_millis(1250)), "1.2 s");
-        assert_eq!(usage.as_json(), Value::Null);
-        usage.update(&json!({ "used": 12_345, "size": 200_000, "cost": { "amount": 0.0125, "currency": "US\u{1b}D" } }));
-        assert_eq!(
-            usage.line(Duration::from_millis(7)),
-            "7 ms · context 12,345 of 200,000 · 0.0125 US\\u{1b}D"
-        );
-        usage.ended(&json!({ "usage": { "totalTokens": 1500, "inputTokens": 1000, "outputTokens": 500 } }));
-        let line = usage.line(Duration::from_secs(125));
-        assert!(line.starts_with("2 min 5 s · 1,000 tokens in, 500 out · context"), "{line}");
-        usage.ended(&json!({ "usage": "much" }));
-        assert_eq!(usage.as_json()["turn"], "much");
-    }
+fn as_json(usage: &PartyUsage) -> Value {
+    let sums = |sums: UsedSums| json!({ "prompts": sums.prompts, "tokens": sums.tokens, "cost": sums.cost });
+    let limits = usage.limits.unwrap_or_default();
+    let who = name(usage);
+    let (kind, name) = match who.strip_prefix(TEAM) {
+        Some(team) => (TEAM.trim_end_matches(':'), team),
+        None => (USER.trim_end_matches(':'), who.as_str()),
+    };
+    json!({
+        "kind": kind,
+        "name": name,
+        "sessions": usage.sessions,
+        "processes": usage.processes,
+        "prompts_last_minute": usage.prompts_last_minute,
+        "today": sums(usage.today.unwrap_or_default()),
+        "since": sums(usage.since.unwrap_or_default()),
+        "limits": {
+            "sessions": limits.sessions,
+            "processes": limits.processes,
+            "prompts_per_minute": limits.prompts_per_minute,
+            "tokens_per_day": limits.tokens_per_day,
+            "cost_per_day": limits.cost_per_day,
+        },
+    })
 }

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{events::harmless, terminal::clean};
+use super::{events::harmless, finish::finish};
 use crate::{
     cli::{Global, WhoAmIArgs},
     client::Client,
@@ -22,11 +22,7 @@ const SHOWN: usize = 200;
 
 /// Runs the command.
 pub fn run(global: &Global, args: &WhoAmIArgs) -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return fail(&format!("cannot start: {error}")),
-    };
-    let shown = runtime.block_on(async {
+    finish("whoami", async {
         let client = Client::connect(global, &args.endpoint).await.map_err(|error| error.message)?;
         let answer = ask(&client).await?;
         print(&if args.json {
@@ -34,17 +30,7 @@ pub fn run(global: &Global, args: &WhoAmIArgs) -> ExitCode {
         } else {
             as_text(&answer, &client.endpoint)
         })
-    });
-    match shown {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => fail(&message),
-    }
-}
-
-#[allow(clippy::print_stderr, reason = "this is a program's message to its user")]
-fn fail(message: &str) -> ExitCode {
-    eprintln!("conductor whoami: {}", clean(message));
-    ExitCode::FAILURE
+    })
 }
 
 /// Who the caller is.

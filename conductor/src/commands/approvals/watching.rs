@@ -11,9 +11,10 @@ use serde_json::json;
 use super::{
     super::{
         events::harmless,
+        finish::say,
         terminal::{Style, forget_typed, print, read_line},
     },
-    decide, explain, said, say,
+    COMMAND, decide, explain, said,
     shown::{as_json, block, outcome},
     whole,
 };
@@ -33,7 +34,7 @@ pub(super) async fn run(global: &Global, args: &WatchApprovalsArgs) -> Result<()
     let asks = !args.json && !args.no_answer && stdin().is_terminal() && stdout().is_terminal();
     let mut watching = Watching { args, asks, known: HashSet::new(), waiting: VecDeque::new() };
     if asks {
-        say("waiting for questions; Ctrl-C ends");
+        say(COMMAND, "waiting for questions; Ctrl-C ends");
     }
     loop {
         let current = watching.waiting.front().filter(|_| asks).cloned();
@@ -46,7 +47,7 @@ pub(super) async fn run(global: &Global, args: &WatchApprovalsArgs) -> Result<()
                     print(&(block(&approval, now_us(), Style::of(&stdout())) + QUESTION))?;
                 }
                 Err(message) => {
-                    say(&message);
+                    say(COMMAND, &message);
                     watching.waiting.pop_front();
                     continue;
                 }
@@ -78,14 +79,14 @@ pub(super) async fn run(global: &Global, args: &WatchApprovalsArgs) -> Result<()
                     "d" | "deny" => Answer::Deny,
                     "" => continue,
                     _ => {
-                        say("answer with a, d or Enter");
+                        say(COMMAND, "answer with a, d or Enter");
                         watching.waiting.push_front(approval);
                         continue;
                     }
                 };
                 match decide(&client, approval.id, answer, "").await {
                     Ok(approval) => print(&said(&approval))?,
-                    Err(message) => say(&message),
+                    Err(message) => say(COMMAND, &message),
                 }
             }
         }

@@ -16,7 +16,7 @@ use crate::{
         trial::{self, Refused, Trial},
     },
     cli::DoctorArgs,
-    commands::{progress::ProgressLine, usage::took},
+    commands::{progress::ProgressLine, turn_usage::took},
     config::{Agent, Config, Secrets},
     contain::{Premises, cells::Cells},
     frame::escape,

@@ -1,18 +1,21 @@
-//! What the system offers for keeping agents apart. None of it is needed;
-//! it says how much there is for the hardening that uses it.
+//! What the kernel offers for holding agents. None of it keeps the service from
+//! starting: what an agent's `sandbox` requires and does not get is told where
+//! that agent is looked at. Only `openat2` is needed, as no file of a workspace on
+//! this host is opened without it.
 
 use std::fs;
 
 use super::report::{Check, Verdict};
+use crate::config::Config;
 
 /// Looks at all of it.
 #[cfg(target_os = "linux")]
-pub(super) fn check() -> Vec<Check> {
+pub(super) fn check(config: Option<&Config>) -> Vec<Check> {
     let release = read("/proc/sys/kernel/osrelease");
     let version = version(&release);
     vec![
         Check::new("kernel", "linux", Verdict::Fine, if release.is_empty() { "unknown" } else { &release }),
-        openat2(),
+        openat2(try_openat2(), config.is_none_or(has_host_workspaces)),
         since(version, (5, 3), "pidfd", "processes are named without mistaking one for another"),
         landlock(),
         seccomp(),
@@ -23,7 +26,7 @@ pub(super) fn check() -> Vec<Check> {
 
 /// Elsewhere, agents run without any of it.
 #[cfg(not(target_os = "linux"))]
-pub(super) fn check() -> Vec<Check> {
+pub(super) fn check(_: Option<&Config>) -> Vec<Check> {
     let detail = "not Linux: agents run without kernel isolation";
     vec![Check::new("kernel", "system", Verdict::Info, detail)]
 }
@@ -48,12 +51,34 @@ fn since(version: (u32, u32), first: (u32, u32), name: &str, what: &str) -> Chec
     info(name, able, detail)
 }
 
+/// Whether files are opened on this host for any agent.
 #[cfg(target_os = "linux")]
-fn openat2() -> Check {
-    use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
-    let how = OpenHow::new().flags(OFlag::O_PATH).resolve(ResolveFlag::RESOLVE_BENEATH);
-    match openat2(AT_FDCWD, ".", how) {
-        Ok(_) => info("openat2", true, "yes: paths are resolved beneath a directory by the kernel"),
+fn has_host_workspaces(config: &Config) -> bool {
+    use crate::config::Workspace;
+    config.agents.values().any(|agent| agent.workspace == Workspace::Host)
+}
+
+/// From the root, which everybody may pass: it is the kernel that is asked.
+#[cfg(target_os = "linux")]
+fn try_openat2() -> nix::Result<()> {
+    use nix::{
+        fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2},
+        sys::stat::Mode,
+    };
+    let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
+    let root = open("/", flags, Mode::empty())?;
+    openat2(root, ".", OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_BENEATH)).map(drop)
+}
+
+#[cfg(target_os = "linux")]
+fn openat2(tried: nix::Result<()>, is_needed: bool) -> Check {
+    match tried {
+        Ok(()) => info("openat2", true, "yes: paths are resolved beneath a directory by the kernel"),
+        Err(error) if is_needed => {
+            let detail = format!("no: {}; no file of a workspace on this host can be opened", error.desc());
+            Check::new("kernel", "openat2", Verdict::Broken, detail)
+                .remedy("Linux 5.6 or newer, or workspace = \"editor\"")
+        }
         Err(error) => info("openat2", false, format!("no: {}", error.desc())),
     }
 }
@@ -119,8 +144,18 @@ mod tests {
     }
 
     #[test]
-    fn nothing_here_is_ever_broken() {
-        let checks = check();
+    #[cfg(target_os = "linux")]
+    fn a_kernel_that_cannot_open_files_is_broken_where_files_are_opened() {
+        let missing = Err(nix::errno::Errno::ENOSYS);
+        let needed = openat2(missing, true);
+        assert_eq!(needed.verdict, Verdict::Broken);
+        assert_eq!(needed.remedy, "Linux 5.6 or newer, or workspace = \"editor\"");
+        assert_eq!(openat2(missing, false).verdict, Verdict::Info);
+    }
+
+    #[test]
+    fn nothing_is_broken_where_this_runs() {
+        let checks = check(None);
         assert!(
             !checks.is_empty() && checks.iter().all(|check| check.verdict != Verdict::Broken),
             "{checks:?}"

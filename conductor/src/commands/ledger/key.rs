@@ -2,9 +2,10 @@
 
 use serde_json::json;
 
+use super::COMMAND;
 use crate::{
     cli::{KeyAction, KeyArgs},
-    commands::{table::Table, terminal::print},
+    commands::{finish::say, table::Table, terminal::print},
     ledger::{
         Settings,
         evidence::{
@@ -60,7 +61,7 @@ async fn rotate(settings: &Settings, as_json: bool) -> Result<(), String> {
     let (key, _) = log.rotate().map_err(|error| error.to_string())?;
     if let Err(why) = told(settings, &log).await {
         // The file has it, which is what counts.
-        super::say(&format!("the ledger is not told of the new key yet ({why}); the service does that"));
+        say(COMMAND, &format!("the ledger is not told of the new key yet ({why}); the service does that"));
     }
     shown(settings, &key, as_json)
 }

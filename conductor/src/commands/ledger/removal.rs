@@ -125,30 +125,38 @@ impl<'a> Task<'a> {
     ) -> Result<(), String> {
         let mut remover = self.remover().await?;
         let say = |error: LedgerError| self.untouched(&error);
+        let not_cleaned = |error| format!("what was to go is gone, but the room was not given back: {error}");
         let log = self.log()?;
         let began_us = self.began_us().filter(|_| matches!(premises, Premises::Service(_)));
         let mut age = Age { before_us, journal: Some(log.journal()), began_us, open: HashSet::new() };
-        let mut old = remover.old(&age).await.map_err(say)?;
-        let open = premises.withdraw(&sessions_of(&old.streams)).await?;
-        if !open.is_empty() {
-            age.open = open.into_iter().collect();
-            old = remover.old(&age).await.map_err(say)?;
+        let found = remover.old(&age).await.map_err(say)?;
+        age.open = premises.withdraw(&sessions_of(&found.streams)).await?.into_iter().collect();
+        // What was used meanwhile has reached the ledger by now, and nobody uses the rest any more.
+        let old = remover.old(&age).await.map_err(say)?;
+        if old.streams.is_empty() {
+            // Whoever was killed may have left no more to do than this.
+            let cleaned = remover.clean().await;
+            remover.close().await;
+            Retained { open: old.open, ..Retained::default() }.print(args, before_us)?;
+            return cleaned.map_err(not_cleaned);
         }
         let kept = remover.kept_by_agents(&old.streams).await.map_err(say)?;
-        if old.streams.is_empty() {
-            remover.close().await;
-            return Retained { open: old.open, ..Retained::default() }.print(args, before_us);
-        }
         let note = format!("everything before {}, by {}", clock::rfc3339_us(before_us), user());
         remover.sign(&log, Kind::Retained, &old.streams, &note).await.map_err(say)?;
+        // The ledger is last: whoever was killed finds there what is to be done again.
+        let (sessions, others) = split(&old.streams);
+        let finished = premises.finish(sessions, others).await;
+        let journal_records = finished.map_err(|why| {
+            format!(
+                "the ledger has it all, but the service has let go of some: {why}. Run the same command again"
+            )
+        })?;
+        let transcripts = self.transcripts(&kept, false)?;
         let mut line = ProgressLine::new("frames");
         let removed =
             remover.remove(&old.streams, &age, |progress| line.tell(progress.done, progress.total)).await;
         line.clear();
         let (gone, months) = removed.map_err(say)?;
-        let (sessions, others) = split(&gone);
-        let journal_records = premises.finish(sessions, others).await.map_err(|why| unfinished(&why))?;
-        let transcripts = self.transcripts(&kept, false)?;
         let cleaned = remover.clean().await;
         remover.close().await;
         let shown = Retained {
@@ -159,7 +167,7 @@ impl<'a> Task<'a> {
             transcripts: &transcripts,
         };
         shown.print(args, before_us)?;
-        cleaned.map_err(|error| format!("what was to go is gone, but the room was not given back: {error}"))
+        cleaned.map_err(not_cleaned)
     }
 
     /// Erases words.

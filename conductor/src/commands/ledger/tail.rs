@@ -10,8 +10,8 @@ use tokio::{
 use tonic::{Code, Status};
 
 use super::{
-    super::{events::harmless, terminal::write},
-    say,
+    super::{events::harmless, finish::say, terminal::write},
+    COMMAND,
 };
 use crate::{
     cli::{Global, TailArgs},
@@ -52,7 +52,7 @@ pub(super) async fn run(global: &Global, args: &TailArgs) -> Result<(), String> 
             End::Done => break,
             End::Away(why) => {
                 if !std::mem::replace(&mut tail.is_away, true) {
-                    say(&format!("the service is away ({why}); it is waited for"));
+                    say(COMMAND, &format!("the service is away ({why}); it is waited for"));
                 }
                 let pause = tail.pause;
                 tail.pause = (pause * 2).min(LONGEST_PAUSE);
@@ -64,7 +64,7 @@ pub(super) async fn run(global: &Global, args: &TailArgs) -> Result<(), String> 
         }
     }
     if args.follow && tail.is_begun {
-        say(&format!("goes on with --from {}", tail.request.from));
+        say(COMMAND, &format!("goes on with --from {}", tail.request.from));
     }
     Ok(())
 }
@@ -143,7 +143,7 @@ impl Tail<'_> {
                 Err(status) => return self.ended(&client, &status),
             };
             if std::mem::take(&mut self.is_away) {
-                say("the service is back");
+                say(COMMAND, "the service is back");
             }
             (self.is_begun, self.pause) = (true, FIRST_PAUSE);
             // A cursor says all from here on.

@@ -10,12 +10,10 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{
-    super::{
-        events::harmless,
-        terminal::{Style, clean, fold, print, width},
-    },
-    say,
+use super::super::{
+    events::harmless,
+    finish::say,
+    terminal::{Style, clean, fold, print, width},
 };
 use crate::{
     cli::ExplainPolicyArgs,
@@ -82,7 +80,7 @@ fn one(explainer: &Explainer) -> Result<ExitCode, String> {
     };
     let code = if answer.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     let answer = answer.unwrap_or_else(|why| {
-        say(&format!("conductor policy explain: {why}"));
+        say("policy explain", &why);
         refused(&why)
     });
     print(&harmless(if stdout().is_terminal() { format!("{answer:#}\n") } else { format!("{answer}\n") }))?;

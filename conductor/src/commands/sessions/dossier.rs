@@ -140,7 +140,8 @@ impl Spent {
 
     /// In words; nothing if nothing was reported.
     pub(super) fn parts(&self) -> Vec<String> {
-        let count = |number: i64| crate::commands::usage::count(u64::try_from(number).unwrap_or_default());
+        let count =
+            |number: i64| crate::commands::turn_usage::count(u64::try_from(number).unwrap_or_default());
         let mut parts = Vec::new();
         if self.input > 0 || self.output > 0 {
             parts.push(format!("{} tokens in, {} out", count(self.input), count(self.output)));

@@ -8,6 +8,7 @@ use crate::{
     clock,
     commands::{
         events::harmless,
+        finish::say,
         terminal::{Style, clean},
     },
     frame::escape,
@@ -15,16 +16,14 @@ use crate::{
     record::now_us,
 };
 
+/// What messages are said under.
+pub(super) const COMMAND: &str = "search";
+
 /// How marked text is shown on a terminal: bold and yellow.
 const MARKED: &str = "1;33";
 
 /// What is shown of a title.
 const MOST_TITLE: usize = 60;
-
-#[allow(clippy::print_stderr, reason = "this is a program's message to its user")]
-pub(super) fn say(message: &str) {
-    eprintln!("conductor search: {}", clean(message));
-}
 
 pub(super) async fn run(global: &Global, args: &SearchArgs) -> Result<(), Failure> {
     let source = Source::open(global, &args.history).await?;
@@ -44,7 +43,7 @@ pub(super) async fn run(global: &Global, args: &SearchArgs) -> Result<(), Failur
     };
     let (hits, more, hint) = source.search(&args.text.join(" "), filter, args.limit as usize).await?;
     if !hint.is_empty() {
-        say(&hint);
+        say(COMMAND, &hint);
     }
     if args.json {
         let text =
@@ -53,9 +52,9 @@ pub(super) async fn run(global: &Global, args: &SearchArgs) -> Result<(), Failur
     }
     print(&listed(&hits, now_us(), Style::of(&stdout())))?;
     if hits.is_empty() {
-        say("nothing was found");
+        say(COMMAND, "nothing was found");
     } else if more {
-        say(&format!("there are more; --limit {} shows as many again", 2 * u64::from(args.limit)));
+        say(COMMAND, &format!("there are more; --limit {} shows as many again", 2 * u64::from(args.limit)));
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use crate::{
         markdown::Markdown,
         terminal::{Style, clean},
         tool,
-        usage::took,
+        turn_usage::took,
     },
     frame::escape,
     ledger::history::{Command, Decision, FileAccess, Message, Session, ToolCall, Turn},

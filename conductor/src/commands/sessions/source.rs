@@ -3,11 +3,14 @@
 use tonic::{Code, Status};
 use uuid::Uuid;
 
-use super::dossier::Dossier;
+use super::{COMMAND, dossier::Dossier};
 use crate::{
     cli::{Global, HistoryArgs},
     client::{Client, finding::is_chosen},
-    commands::ledger::{exists, settings, unreadable},
+    commands::{
+        finish::say,
+        ledger::{exists, settings, unreadable},
+    },
     config::GivenUrl,
     ledger::{
         LedgerError, Settings,
@@ -48,7 +51,7 @@ impl Source {
         let given = std::env::var("CONDUCTOR_DATABASE_URL").ok().map(GivenUrl::from);
         let settings = settings(global, given.as_ref(), args.config.as_deref())?;
         exists(&settings).map_err(|none| format!("{unreachable}; and {none}"))?;
-        super::say(&format!("no service answers; reading the ledger {}", settings.shown()));
+        say(COMMAND, &format!("no service answers; reading the ledger {}", settings.shown()));
         Ok(Self::of(settings))
     }
 

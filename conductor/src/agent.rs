@@ -501,7 +501,7 @@ impl Owner {
         let mut routing =
             Routing::new(self.process.clone(), OUTPUT_RUNS, OUTPUT_BYTES, recorder, self.metrics.clone());
         for frame in early {
-            routing.accept(&frame.into());
+            routing.accept(frame.into());
         }
         let mut status = None;
         let mut drain_until: Option<Instant> = None;
@@ -532,13 +532,13 @@ impl Owner {
                         Ok(None) => {}
                         Ok(Some(Block::Lines(block))) => {
                             let run = self.parse(block, &mut routing.recorder);
-                            routing.accept(&run);
+                            routing.accept(run);
                         }
                         Ok(Some(Block::TooLong)) => return (Cause::LineTooLong, status),
                         end => {
                             if let Ok(Some(Block::End(rest))) = end && !rest.is_empty() {
                                 let run = self.parse(rest, &mut routing.recorder);
-                                routing.accept(&run);
+                                routing.accept(run);
                             }
                             while routing.has_waiting() && !stop.token.is_cancelled() {
                                 tokio::select! {

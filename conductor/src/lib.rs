@@ -12,7 +12,7 @@ pub mod metrics; // what is counted, without a lock
 
 // What the service knows and trusts.
 pub mod config; // defaults + agents.toml + CONDUCTOR_*, immutable once checked
-pub mod state; // the state directory: lock, token, endpoint
+pub mod state; // the state directory: lock, token, endpoint, logins
 pub mod tls; // certificates, keys, and what connections are greeted with
 pub mod identity; // who is calling, and how they prove it
 pub mod limits; // how much users and teams may use, and have used
@@ -41,7 +41,7 @@ pub mod feed; // what happens, told to others as it happens
 // Editors and their sessions.
 pub mod store; // the small file of what is needed in order to act
 pub mod approvals; // what waits for people, and what became of it
-pub mod router; // session id → where it is bound; the only lock
+pub mod router; // session id → where it is bound; one of the two locks
 pub mod session; // one conversation, both directions
 pub mod connection; // one editor: handshake, sessions, ids
 pub mod tether; // ties it to its streams, one after the other
@@ -52,9 +52,9 @@ pub mod notify; // word to the service manager
 pub mod serve; // build bottom-up, wait, drain top-down
 
 // On people's machines.
-pub mod client; // finding the service and presenting the token
+pub mod client; // finding the service, trusting it, and being let in
 pub mod bridge; // `conductor connect`
-pub mod commands; // `conductor prompt`, `agents`, `models`, `route`, `sessions`, `login`, `whoami`, `token`, `grants`, `usage`, `policy`, `ledger`, `doctor`, completions and pages
+pub mod commands; // every other sub-command: `prompt`, `sessions`, `policy`, `ledger`, `doctor` …
 pub mod demo; // the built-in agent without a model
 
 // The program's face.

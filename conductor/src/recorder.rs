@@ -73,6 +73,7 @@ impl Recorder {
         let outgoing = outgoing.map(|id| (0, id));
         let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
         let bytes = self.redaction.bytes(&self.known, bytes);
+        self.batch.reserve(bytes.len() + 1);
         self.batch.push(
             self.stream,
             self.next,

@@ -22,10 +22,16 @@ impl Tasks {
         Self { tracker: TaskTracker::new(), metrics }
     }
 
-    /// Starts a task. A panic ends that task alone and is logged; whoever
-    /// holds the other end of its queues sees them close.
-    #[allow(clippy::disallowed_methods, reason = "this is the one place that starts tasks")]
+    /// Starts a task in the span that is current. A panic ends that task alone and is logged;
+    /// whoever holds the other end of its queues sees them close.
     pub fn start(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.start_in(Span::current(), name, task);
+    }
+
+    /// The same in a span of the task's own, which knows the spans it is in. To come into a span
+    /// and to leave it, each time that a task goes on, costs as much as many a step of a task.
+    #[allow(clippy::disallowed_methods, reason = "this is the one place that starts tasks")]
+    pub fn start_in(&self, span: Span, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         // Combinators, because an async block would hold the task twice: as
         // what it captured, and as what it waits for.
         let metrics = self.metrics.clone();
@@ -40,7 +46,7 @@ impl Tasks {
                 error!(task = name, panic = text, "a task panicked; what it served has ended");
             }
         });
-        tokio::spawn(self.tracker.track_future(seen.instrument(Span::current())));
+        tokio::spawn(self.tracker.track_future(seen.instrument(span)));
     }
 
     /// Waits until every task has ended.

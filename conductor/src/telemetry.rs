@@ -28,9 +28,10 @@ use opentelemetry_sdk::{
 };
 use tokio::{runtime::Handle, time::timeout};
 use tokio_util::sync::CancellationToken;
+use tracing::{Subscriber, level_filters::LevelFilter};
 use tracing_subscriber::{
     EnvFilter, Layer as _, Registry,
-    filter::{FilterExt as _, filter_fn},
+    filter::{FilterExt as _, FilterFn},
     fmt,
     layer::SubscriberExt as _,
     util::SubscriberInitExt as _,
@@ -139,11 +140,27 @@ fn log(filter: Option<&str>, export: Option<&Export>) {
         Ok(filter) => (filter, None),
         Err(error) => (EnvFilter::new(DEFAULT), Some(error)),
     };
+    // Only a second start could fail, and the first one is as good.
+    subscriber(filter, export).try_init().ok();
+    if let Some(error) = refused {
+        tracing::warn!(
+            %error,
+            "--log or RUST_LOG makes no sense, and {DEFAULT} is used; write a level, as in debug, or TARGET=LEVEL"
+        );
+    }
+}
+
+/// Who takes lines and spans. What nobody wants must be known by its level alone: libraries have a
+/// span in every step of a stream, and one that is made and thrown away costs more than the step.
+/// Hence the hints, and no layer that is not there: both would have every span made.
+fn subscriber(filter: EnvFilter, export: Option<&Export>) -> impl Subscriber + Send + Sync + use<> {
     // Spans of traces are for the collector alone. As nobody else wants them,
     // making one costs nothing where there is none.
-    let filter = filter.and(filter_fn(|metadata| {
+    let level = filter.max_level_hint().unwrap_or(LevelFilter::TRACE);
+    let is_for_lines = FilterFn::new(|metadata| {
         metadata.target() != trace::TARGET && !metadata.module_path().is_some_and(tells_of_frames)
-    }));
+    });
+    let filter = filter.and(is_for_lines.with_max_level_hint(level));
     // A reader of the log that goes away must not take the service with it:
     // reporting a failed write would panic on the same closed stderr.
     let lines = fmt::layer().with_writer(stderr).log_internal_errors(false);
@@ -152,6 +169,7 @@ fn log(filter: Option<&str>, export: Option<&Export>) {
         false => lines.json().flatten_event(true).with_ansi(false).with_filter(filter).boxed(),
     };
     let spans = export.map(|export| {
+        let is_of_trace = FilterFn::new(|metadata| metadata.is_span() && metadata.target() == trace::TARGET);
         tracing_opentelemetry::layer()
             .with_tracer(export.provider.tracer(env!("CARGO_PKG_NAME")))
             .with_location(false)
@@ -159,15 +177,25 @@ fn log(filter: Option<&str>, export: Option<&Export>) {
             .with_target(false)
             .with_level(false)
             .with_tracked_inactivity(false)
-            .with_filter(filter_fn(|metadata| metadata.is_span() && metadata.target() == trace::TARGET))
+            .with_filter(is_of_trace.with_max_level_hint(trace::LEVEL))
+            .boxed()
     });
-    let started = Registry::default().with(lines).with(spans).try_init();
-    // Only a second start could fail, and the first one is as good.
-    started.ok();
-    if let Some(error) = refused {
-        tracing::warn!(
-            %error,
-            "--log or RUST_LOG makes no sense, and {DEFAULT} is used; write a level, as in debug, or TARGET=LEVEL"
-        );
+    Registry::default().with(std::iter::once(lines).chain(spans).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_wants_is_known_by_its_level() {
+        for (directives, level) in [
+            ("info", LevelFilter::INFO),
+            ("warn,conductor=debug", LevelFilter::DEBUG),
+            ("off", LevelFilter::OFF),
+        ] {
+            let hint = subscriber(EnvFilter::new(directives), None).max_level_hint();
+            assert_eq!(hint, Some(level), "{directives}");
+        }
     }
 }

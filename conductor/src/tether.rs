@@ -12,9 +12,10 @@ mod inbound;
 mod kept;
 mod registry;
 mod spool;
+mod stream;
 
 use std::{
-    pin::Pin,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -22,21 +23,25 @@ use std::{
     time::Duration,
 };
 
-use bytes::{Bytes, BytesMut};
-use futures_util::Stream;
+use bytes::BytesMut;
 use tokio::{
     sync::{Notify, mpsc, oneshot},
     time::{Instant, sleep_until},
 };
-use tracing::{Instrument as _, Span, info};
+use tracing::info;
 use uuid::Uuid;
 
-pub use self::{inbound::Inbound, registry::Tethers};
+pub use self::{
+    inbound::Inbound,
+    registry::Tethers,
+    stream::{Attached, Feed, Heard, Said},
+};
 use self::{
     inbound::Turn,
     kept::{Kept, Numbered},
     registry::Entry,
     spool::Spool,
+    stream::{gone, room},
 };
 use crate::{
     connection::End,
@@ -76,55 +81,6 @@ const ACK_DELAY: Duration = Duration::from_millis(100);
 
 /// An editor that is back within this time was not away.
 const BLIP: Duration = Duration::from_secs(2);
-
-/// What a stream brings.
-#[derive(Debug)]
-pub enum Heard {
-    /// Frames.
-    Run {
-        /// Number of the first.
-        first_seq: u64,
-        /// How many.
-        count: u32,
-        /// The lines.
-        frames: Bytes,
-    },
-    /// How far ours were taken.
-    Ack(u64),
-}
-
-/// A stream's messages, until it breaks ([`End::EditorGone`]), breaks a rule,
-/// or is ended by the editor.
-pub type Feed = Pin<Box<dyn Stream<Item = Result<Heard, End>> + Send>>;
-
-/// What a stream carries to the editor.
-#[derive(Debug)]
-pub enum Said {
-    /// Frames.
-    Run {
-        /// Number of the first.
-        first_seq: u64,
-        /// The lines.
-        packet: Packet,
-    },
-    /// How far the editor's were taken.
-    Ack(u64),
-}
-
-/// A stream's part in a connection.
-#[derive(Debug)]
-pub struct Attached {
-    /// The connection.
-    pub id: Uuid,
-    /// How far the editor's frames were taken.
-    pub taken: u64,
-    /// What lets a later stream carry the connection on; `None` if none may.
-    pub key: Option<Token>,
-    /// What the editor receives.
-    pub messages: mpsc::Receiver<Said>,
-    /// Why the stream ends, once there are no more.
-    pub end: oneshot::Receiver<End>,
-}
 
 /// A stream that wants to carry a connection on.
 pub(crate) struct Attach {
@@ -227,7 +183,7 @@ impl Tethers {
             tether.run().await;
             tethers.gone(id).await;
         };
-        tasks.start("tether", run.instrument(Span::current()));
+        tasks.start("tether", run);
         Tethered { inbound: Inbound::new(told, shared), out, end, attached }
     }
 
@@ -295,6 +251,9 @@ struct Tether {
 
 impl Tether {
     async fn run(mut self) {
+        // One timer, set anew only for what is due before it: to set one costs more than a packet.
+        let mut alarm = pin!(sleep_until(Instant::now()));
+        let mut is_set = false;
         loop {
             // In this order: what is ahead must not be left where nothing wakes us.
             self.send();
@@ -307,7 +266,12 @@ impl Tether {
             let takes = self.takes() && self.ahead.is_none();
             self.is_away.set(usize::from(self.away_since.is_some() && !self.failed));
             self.mind_blockage(unsent);
-            let due = self.due();
+            if let Some(due) = self.due()
+                && (!is_set || due < alarm.deadline())
+            {
+                alarm.as_mut().reset(due);
+                is_set = true;
+            }
             let messages = self.stream.as_ref().map(|stream| stream.messages.clone());
             tokio::select! {
                 biased;
@@ -324,7 +288,10 @@ impl Tether {
                     Some(packet) => self.take(packet),
                     None => self.exhausted = true,
                 },
-                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => self.deadline(),
+                () = &mut alarm, if is_set => {
+                    is_set = false;
+                    self.deadline();
+                }
             }
         }
         if let Some(stream) = self.stream.take() {
@@ -572,21 +539,6 @@ impl Tether {
                 self.turns.try_send(Turn::Away).ok();
             }
         }
-    }
-}
-
-/// Waits until the stream takes a message.
-async fn room(messages: Option<&mpsc::Sender<Said>>) {
-    if let Some(messages) = messages {
-        messages.reserve().await.ok();
-    }
-}
-
-/// Waits until the stream is no more.
-async fn gone(messages: Option<&mpsc::Sender<Said>>) {
-    match messages {
-        Some(messages) => messages.closed().await,
-        None => std::future::pending().await,
     }
 }
 

@@ -152,27 +152,48 @@ impl Routing {
     }
 
     /// Takes a run from the agent and sends it on as far as there is room.
-    pub(super) fn accept(&mut self, run: &Run) {
+    pub(super) fn accept(&mut self, run: Run) {
+        if let Some(slot) = self.whole(&run) {
+            self.send(slot, run);
+        } else {
+            self.accept_parts(&run);
+        }
+        // Nobody will come for these any more.
+        if !self.early.is_empty() && !self.slots.values().any(|slot| slot.opening) {
+            self.early_bytes = 0;
+            for (_, frame) in std::mem::take(&mut self.early) {
+                self.refuse(&frame);
+            }
+        }
+        self.flush();
+    }
+
+    /// The one session that all of a run is for: most runs go on as they are.
+    fn whole(&self, run: &Run) -> Option<u32> {
+        let Way::To(slot) = run.iter().next().map(|(bytes, peek)| self.way(bytes, peek))? else {
+            return None;
+        };
+        (self.end_of(run, 0, slot) == run.len()).then_some(slot)
+    }
+
+    /// Where the frames of one session end that stand together from `at` on.
+    fn end_of(&self, run: &Run, at: usize, slot: u32) -> usize {
+        let goes_along =
+            |(bytes, peek)| alike(run.at(at), (bytes, peek)) || self.way(bytes, peek) == Way::To(slot);
+        (at + 1..run.len()).find(|index| !goes_along(run.at(*index))).unwrap_or(run.len())
+    }
+
+    fn accept_parts(&mut self, run: &Run) {
         let mut at = 0;
         while at < run.len() {
             let (bytes, peek) = run.at(at);
             let way = self.way(bytes, peek);
-            // Frames of one session that stand together stay together; with
-            // one session, that is the whole run.
-            let mut end = at + 1;
-            if let Way::To(slot) = way {
-                let goes_along = |(bytes, peek)| {
-                    alike(run.at(at), (bytes, peek)) || self.way(bytes, peek) == Way::To(slot)
-                };
-                while end < run.len() && goes_along(run.at(end)) {
-                    end += 1;
-                }
-            }
-            let part = if at == 0 && end == run.len() {
-                run.clone()
-            } else {
-                run.select(|i| (at..end).contains(&i))
+            // Frames of one session that stand together stay together.
+            let end = match way {
+                Way::To(slot) => self.end_of(run, at, slot),
+                _ => at + 1,
             };
+            let part = run.select(|i| (at..end).contains(&i));
             match way {
                 Way::To(slot) => self.send(slot, part),
                 Way::All => {
@@ -191,14 +212,6 @@ impl Routing {
             }
             at = end;
         }
-        // Nobody will come for these any more.
-        if !self.early.is_empty() && !self.slots.values().any(|slot| slot.opening) {
-            self.early_bytes = 0;
-            for (_, frame) in std::mem::take(&mut self.early) {
-                self.refuse(&frame);
-            }
-        }
-        self.flush();
     }
 
     fn way(&self, bytes: &[u8], peek: &Peek) -> Way {

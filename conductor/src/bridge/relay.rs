@@ -123,11 +123,14 @@ impl Relay {
         output: &mut (impl AsyncWrite + Unpin),
     ) -> Gone {
         let (mut bytes, mut due) = (0, None::<Instant>);
+        let mut recalls = false;
         loop {
             let (frames, last) = tokio::select! {
                 message = incoming.message() => match message {
                     Ok(Some(ConnectResponse { kind: Some(connect_response::Kind::Run(run)) })) => {
-                        match self.state.borrow_mut().heard(run) {
+                        let mut state = self.state.borrow_mut();
+                        recalls = state.recall.is_waiting();
+                        match state.heard(run) {
                             Ok(heard) => heard,
                             Err(status) => return Gone::Service(Some(status)),
                         }
@@ -154,7 +157,9 @@ impl Relay {
             let Some(last) = last else { continue };
             self.state.borrow_mut().taken = last;
             // The answers to what was said again may have come.
-            self.said.notify_one();
+            if recalls {
+                self.said.notify_one();
+            }
             bytes += frames.len();
             due = due.or_else(|| Some(Instant::now() + ACK_DELAY));
             if bytes >= ACK_BYTES {

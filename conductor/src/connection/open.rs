@@ -173,7 +173,8 @@ impl Connection {
         let ended = CancellationToken::new();
         let here = ended.clone().drop_guard();
         self.mind_access(id, slot, access, ended.clone());
-        let follower = Follower { session: id, link, role, replays, cwd_map: self.cwd_map.clone(), ended };
+        let (cwd_map, closing) = (self.cwd_map.clone(), self.hub.closing.clone());
+        let follower = Follower { session: id, link, role, replays, cwd_map, ended, closing };
         let following = session::follow(follower, seated, self.hub.history.clone());
         self.hub.tasks.start("seat", following.in_current_span());
         self.names.insert(format!("\"{id}\"").into(), slot);

@@ -10,7 +10,7 @@ use std::{
 use futures_util::{Stream, StreamExt as _, stream};
 use tokio::{sync::oneshot, time::timeout};
 use tonic::{Code, Request, Response, Status, Streaming};
-use tracing::{Instrument as _, info, info_span};
+use tracing::{Instrument as _, Span, info, info_span};
 use uuid::Uuid;
 
 use super::{breakage::Breakage, incoming::Admission, layers};
@@ -68,9 +68,11 @@ impl Acp for Tunnel {
             is_remote,
             traceparent,
             opened,
+            call: Span::current(),
         };
-        // The stream opens at once, so that a client may say hello after that.
-        self.hub.tasks.start("connection", stream.serve());
+        // The stream opens at once, so that a client may say hello after that. Its task has a
+        // span once it is known what it wants.
+        self.hub.tasks.start_in(Span::none(), "connection", stream.serve());
         Ok(Response::new(Outbound::Opening(opening)))
     }
 }
@@ -85,6 +87,8 @@ struct NewStream {
     is_remote: bool,
     traceparent: Option<Parent>,
     opened: oneshot::Sender<Result<(Welcome, Attached), End>>,
+    /// The span of the call.
+    call: Span,
 }
 
 impl NewStream {
@@ -96,7 +100,7 @@ impl NewStream {
         if hello.connection_id.is_empty() {
             return self.begin(hello, false).await;
         }
-        let Self { hub, tethers, caller, messages, breakage, is_remote, traceparent, opened } = self;
+        let Self { hub, tethers, caller, messages, breakage, is_remote, traceparent, opened, call } = self;
         let mut messages = Some(messages);
         let feed = || match messages.take() {
             Some(messages) => feed(messages, breakage.clone()),
@@ -110,7 +114,8 @@ impl NewStream {
                 opened.send(opening).unwrap_or(());
             }
             (None, Some(messages)) => {
-                let again = Self { hub, tethers, caller, messages, breakage, is_remote, traceparent, opened };
+                let again =
+                    Self { hub, tethers, caller, messages, breakage, is_remote, traceparent, opened, call };
                 again.begin(hello, true).await;
             }
             (None, None) => {}
@@ -133,12 +138,12 @@ impl NewStream {
 
     /// Serves a new connection, whatever streams will carry it.
     async fn begin(self, hello: Hello, again: bool) {
-        let Self { hub, tethers, caller, messages, breakage, is_remote, traceparent, opened } = self;
+        let Self { hub, tethers, caller, messages, breakage, is_remote, traceparent, opened, call } = self;
         if let Some(unknown) = unknown_agent(&hub, &hello.agent) {
             return opened.send(Err(End::NoAgent(unknown))).unwrap_or(());
         }
         let id = Uuid::now_v7();
-        let span = info_span!("connection", connection.id = %id, user = %caller.user);
+        let span = info_span!(parent: &call, "connection", connection.id = %id, user = %caller.user);
         // In a box of its own: whatever an async function moves about, it keeps
         // room for twice, and this lasts as long as the connection.
         let serve = Box::pin(async move {

@@ -15,13 +15,16 @@ use opentelemetry::{
     trace::{SpanContext, TraceContextExt as _},
 };
 use opentelemetry_sdk::propagation::TraceContextPropagator;
-use tracing::{Level, Span, field::Empty, info_span, span_enabled};
+use tracing::{Level, Span, field::Empty, info_span, level_filters::LevelFilter, span_enabled};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use crate::metrics::{Label as _, TurnEnd};
 
 /// What tells these spans from those of the log.
 pub const TARGET: &str = "conductor::trace";
+
+/// The level of all of them.
+pub const LEVEL: LevelFilter = LevelFilter::INFO;
 
 /// The member that carries the context, in `_meta` as in gRPC metadata.
 pub const TRACEPARENT: &str = "traceparent";

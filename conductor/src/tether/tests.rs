@@ -2,6 +2,8 @@
 //! is told of a connection that is no more.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
+use bytes::Bytes;
+
 use super::*;
 
 #[tokio::test]

@@ -55,6 +55,7 @@ mod watching;
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
+    pin::pin,
     sync::Arc,
     time::Duration,
 };
@@ -65,7 +66,7 @@ use tokio::{
     sync::mpsc,
     time::{Instant, sleep, sleep_until},
 };
-use tracing::{Instrument as _, info_span};
+use tracing::info_span;
 
 pub use self::{
     approving::Decided,
@@ -103,7 +104,7 @@ use crate::{
     frame::{Kind, Method, Run},
     journal::{Class, Journal},
     ledger::history::History,
-    pending::{Pending, WireId},
+    pending::Pending,
     pool::Pool,
     queue,
     record::{Stream, StreamKind},
@@ -368,7 +369,7 @@ pub fn start(
         session.run(input, departures).await;
         farewell.is_said = true;
     };
-    tasks.start("session", run.instrument(span));
+    tasks.start_in(span, "session", run);
     Some(lead)
 }
 
@@ -454,6 +455,13 @@ impl Session {
         let mut watch = Box::pin(sleep(self.open.berth.stall_timeout));
         let mut offers = self.open.catalogue.changes();
         let mut configured = self.open.config.clone();
+        // Waited for all the time, and asked for once: to be put on a list and taken off it again
+        // for every run costs more than to be woken.
+        let mut close_asked = pin!(close.cancelled());
+        let mut end_asked = pin!(ending.cancelled());
+        let mut is_overrun = pin!(overrun.cancelled());
+        let mut is_away = pin!(away.notified());
+        let mut is_cancelled = pin!(cancel.notified());
         while !self.ended {
             if std::mem::take(&mut is_lead_gone) || self.seats.is_lead_leaving && self.to_editor.is_empty() {
                 self.seats.is_lead_leaving = false;
@@ -550,23 +558,27 @@ impl Session {
                     watch.as_mut().reset(self.stall_at().unwrap_or_else(|| Instant::now() + self.open.berth.stall_timeout));
                 }
                 Ok(()) = presence.changed() => {}
-                () = close.cancelled() => {
+                () = &mut close_asked => {
                     self.closed = true;
                     self.ended = true;
                 }
-                () = ending.cancelled() => self.ended = true,
+                () = &mut end_asked => self.ended = true,
                 // Always heard: kept for later, it would end a turn of an editor
                 // that is back.
-                () = away.notified() => if !self.seats.has_others() {
-                    self.cancel_unasked();
-                    self.commit(Input::Nothing);
-                },
-                () = cancel.notified() => {
+                () = &mut is_away => {
+                    is_away.set(away.notified());
+                    if !self.seats.has_others() {
+                        self.cancel_unasked();
+                        self.commit(Input::Nothing);
+                    }
+                }
+                () = &mut is_cancelled => {
+                    is_cancelled.set(cancel.notified());
                     self.cancel_unasked();
                     self.commit(Input::Nothing);
                 }
                 news = news(&mut self.reaching), if self.reaching.is_some() => self.hear_of_way(news),
-                () = overrun.cancelled(), if process.as_ref().is_some_and(|process| !process.is_ending()) => {
+                () = &mut is_overrun, if process.as_ref().is_some_and(|process| !process.is_ending()) => {
                     if let Some(process) = &process {
                         process.stop(Cause::Overrun);
                     }
@@ -582,17 +594,5 @@ impl Session {
                 Ok(()) = configured.changed() => self.offers_changed(),
             }
         }
-    }
-
-    /// The id of a request of ours towards the editor.
-    fn editor_id(&self, number: u32) -> u64 {
-        WireId { slot: self.link.slot, number }.value()
-    }
-
-    /// Notes a request to the agent and gives its id on the wire.
-    fn number(&mut self, request: Request) -> WireId {
-        let number = self.requests.register(request);
-        let slot = self.binding.as_ref().map_or(0, |binding| binding.slot);
-        WireId { slot, number }
     }
 }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use conductor_tests::{
-    editor::{Editor, Line},
+    editor::{DEADLINE, Editor, Line},
     harness::{Service, assert_says, permission, poll_until, service},
     people::Person,
 };
@@ -326,9 +326,8 @@ fn e06_an_editor_that_does_not_read_slows_nobody_and_misses_nothing() {
     let (mut first, session) = service.session();
     let second = load(&service, &session);
     second.pause(true);
-    let text = "x".repeat(4096);
     // More than all queues and pipes on the way hold.
-    let turn = first.prompt_do(&session, &json!([{ "update": { "n": 4000, "text": text } }]));
+    let turn = first.prompt_do(&session, &long_turn());
     assert_eq!(first.stop_reason(&turn), "end_turn");
     assert_eq!(first.chunks(&session).len(), 4000);
     second.pause(false);
@@ -340,16 +339,40 @@ fn e06_an_editor_that_does_not_read_slows_nobody_and_misses_nothing() {
     assert_eq!(second.chunks(&session), first.chunks(&session));
 }
 
-#[test]
-fn who_leaves_a_session_that_has_ended_meanwhile_is_answered() {
-    let service = plain();
+/// Two editors of a session, the second of which reads nothing for now.
+fn two_of_whom_one_reads(service: &Service) -> (Editor, Editor, String) {
     let (mut first, session) = service.session();
-    let mut second = load(&service, &session);
+    let mut second = load(service, &session);
     first.set_deadline(Duration::from_secs(60));
     second.set_deadline(Duration::from_secs(60));
     second.pause(true);
-    let text = "x".repeat(4096);
-    let turn = first.prompt_do(&session, &json!([{ "update": { "n": 4000, "text": text } }]));
+    (first, second, session)
+}
+
+/// More than there is room for on the way to an editor.
+fn long_turn() -> Value {
+    json!([{ "update": { "n": 4000, "text": "x".repeat(4096) } }])
+}
+
+#[test]
+fn who_is_behind_when_the_service_stops_sees_all_before_the_answer() {
+    let service = plain();
+    let (first, mut second, session) = two_of_whom_one_reads(&service);
+    let turn = second.prompt_do(&session, &long_turn());
+    first.wait_chunks(&session, 4000);
+    service.signal(Signal::SIGTERM);
+    let stops = || service.log().contains("stopping; a second signal stops at once");
+    assert!(poll_until(DEADLINE, stops), "{}", service.log());
+    second.pause(false);
+    assert_eq!(second.stop_reason(&turn), "end_turn");
+    assert_eq!(second.chunks(&session).len(), 4000, "the answer came before what was said");
+}
+
+#[test]
+fn who_leaves_a_session_that_has_ended_meanwhile_is_answered() {
+    let service = plain();
+    let (mut first, mut second, session) = two_of_whom_one_reads(&service);
+    let turn = first.prompt_do(&session, &long_turn());
     assert_eq!(first.stop_reason(&turn), "end_turn");
     // It ends for everybody while the second is far behind.
     let closed = service.run(&["sessions", "close", &session]);

@@ -8,12 +8,13 @@ use serde_json::Value;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{handle::LEAD, judging::Ruling, seats::Asked};
+use super::{Session, handle::LEAD, judging::Ruling, seats::Asked};
 use crate::{
     agent::Process,
     approvals,
     frame::{Frame, Method},
     identity::Caller,
+    pending::WireId,
     pool::Lease,
 };
 
@@ -44,6 +45,20 @@ impl Request {
             sets_model: None,
             shows_options: false,
         }
+    }
+}
+
+impl Session {
+    /// The id of a request of ours towards the editor.
+    pub(super) fn editor_id(&self, number: u32) -> u64 {
+        WireId { slot: self.link.slot, number }.value()
+    }
+
+    /// Notes a request to the agent and gives its id on the wire.
+    pub(super) fn number(&mut self, request: Request) -> WireId {
+        let number = self.requests.register(request);
+        let slot = self.binding.as_ref().map_or(0, |binding| binding.slot);
+        WireId { slot, number }
     }
 }
 

@@ -47,6 +47,8 @@ pub struct Follower {
     pub cwd_map: Option<Arc<CwdMap>>,
     /// It gets nothing more but answers to what it has asked.
     pub ended: CancellationToken,
+    /// The service stops, and lets everybody go: nobody has left then.
+    pub closing: CancellationToken,
 }
 
 /// The editor's queue is closed, or the history cannot be read: nothing more can
@@ -114,7 +116,7 @@ impl Following {
         let Seated { at_seq, asks, mut told, .. } = seated;
         let mut reading = self.history.frames(self.with.session, from, None, true);
         let mut next = from;
-        let mut is_over = false;
+        let (mut is_over, mut is_closing) = (false, false);
         let ended = self.with.ended.clone();
         let mut asks = Some(asks);
         loop {
@@ -128,7 +130,12 @@ impl Following {
             }
             tokio::select! {
                 biased;
-                () = ended.cancelled(), if !self.has_left => {
+                () = ended.cancelled(), if !self.has_left && !is_closing => {
+                    // Answers stay behind what was said before them, up to the session's end.
+                    if self.with.closing.is_cancelled() {
+                        is_closing = true;
+                        continue;
+                    }
                     self.has_left = true;
                     // With the session over as well, there is nobody left to wait for.
                     if is_over {

@@ -2,9 +2,10 @@
 //! go because it is old: frames in the journal, rows in the store, what is in memory.
 //!
 //! The order is always the same, and whoever is killed in between does it again: nobody can
-//! open the sessions any more ([`withdraw`]), and the ledger has every frame of theirs; then
-//! the ledger is changed, by whoever asked for it; then the rest goes ([`finish`]). Where no
-//! service runs, [`Offline`] does the same in its place.
+//! open the sessions any more ([`withdraw`]), and the ledger has every frame of theirs. Of what
+//! is erased the ledger is changed next, by whoever asked for it, and then the rest goes
+//! ([`finish`]). What is old goes from the ledger last, since nothing else says what that is.
+//! Where no service runs, [`Offline`] does the same in its place.
 
 use std::{collections::HashSet, path::Path, time::Duration};
 

@@ -20,6 +20,7 @@ use super::{
     error::{self, ConfigError, Place, nearest},
     source::{self, Layer},
 };
+use crate::contain;
 
 const PREFIX: &str = "CONDUCTOR_";
 
@@ -33,7 +34,8 @@ const NOT_KEYS: [&str; 9] = [
     "CONDUCTOR_DATABASE_URL",
     "CONDUCTOR_ENDPOINT",
     "CONDUCTOR_TOKEN",
-    "CONDUCTOR_LOG",
+    // Agents may run our commands, too.
+    contain::TAG,
 ];
 
 /// The environment that a configuration is loaded in.

@@ -240,7 +240,17 @@ fn a_variable_can_complete_what_the_file_began() {
 #[test]
 fn other_variables_of_ours_are_not_keys() {
     let mut fixture = Fixture::new();
-    for name in ["STATE_DIR", "CONFIG", "ENDPOINT", "TOKEN", "LOG", "CA_FILE", "CLIENT_CERT", "CLIENT_KEY"] {
+    for name in [
+        "STATE_DIR",
+        "CONFIG",
+        "ENDPOINT",
+        "TOKEN",
+        "PROCESS",
+        "DATABASE_URL",
+        "CA_FILE",
+        "CLIENT_CERT",
+        "CLIENT_KEY",
+    ] {
         fixture = fixture.var(&format!("CONDUCTOR_{name}"), "x");
     }
     fixture.load(None).unwrap();

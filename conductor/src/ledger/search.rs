@@ -143,8 +143,8 @@ pub struct Filter {
     pub user: Option<String>,
     /// The agent at work.
     pub agent: Option<String>,
-    /// The repository or the directory of the session; not from `/` on, it is
-    /// the end of one.
+    /// The repository or the directory of the session; if it does not begin with
+    /// `/`, the end of its path.
     pub repository: Option<String>,
     /// Which session.
     pub session: Option<Uuid>,

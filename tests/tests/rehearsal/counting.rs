@@ -10,15 +10,13 @@ use conductor::{
 use conductor_tests::{
     editor::Editor,
     harness::poll_until,
+    program::conductor,
     shipping::{self, Bench, open_session, ship_all, stream},
 };
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use crate::{
-    corpus::{RULES, answer, direct, ruled, runs, told},
-    records::conductor,
-};
+use crate::corpus::{RULES, answer, direct, ruled, runs, told};
 
 /// When all of this happened: 2026-11-16T12:00:00Z.
 const NOON_US: i64 = 1_794_830_400_000_000;

@@ -1,33 +1,17 @@
 //! Records as older and newer versions write them, and those that do not fit: listed, never
 //! taken for the same.
 
-use std::{fs, path::Path, process::Command};
+use std::{fs, path::Path};
 
 use conductor::record::{Destination, Origin, StreamKind, note, now_us};
 use conductor_tests::{
-    harness::program,
+    program::conductor,
     shipping::{Bench, append, open_file, open_session, ship_all, stream},
 };
 use serde_json::{Value, json};
 use sqlx::{Executor as _, migrate::Migrator};
 
 use crate::corpus::told;
-
-/// The program, with nothing of the machine's own settings, beside a ledger.
-pub fn conductor(bench: &Bench, args: &[&str]) -> Command {
-    let mut command = Command::new(program("conductor"));
-    for (name, _) in std::env::vars_os() {
-        let text = name.to_string_lossy();
-        if text.starts_with("CONDUCTOR_") || text.starts_with("XDG_") {
-            command.env_remove(&name);
-        }
-    }
-    command.env("HOME", bench.state()).env("CONDUCTOR_STATE_DIR", bench.state()).args(args);
-    if !bench.settings().url.is_empty() {
-        command.env("CONDUCTOR_DATABASE_URL", bench.database().url());
-    }
-    command
-}
 
 /// A verdict as it is noted.
 fn judged(seq: u64) -> Value {

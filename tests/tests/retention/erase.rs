@@ -19,13 +19,13 @@ const CANARY: &str = "canary-7d1f-of-the-erased";
 const KEPT: &str = "canary-90ab-of-the-kept";
 
 /// A service whose agent has a home of its own.
-fn isolated() -> Builder {
+pub fn isolated() -> Builder {
     service(&json!({})).set("agents.fake.home", "isolated").set("journal.keep", "7d")
 }
 
 /// A session with these words in its prompt, its answer, its title, a tool call, a question and
 /// the agent's last words; then a list that tells the title. The agent's own id of it.
-fn talk(service: &Service, editor: &mut Editor, words: &str) -> (String, String) {
+pub fn talk(service: &Service, editor: &mut Editor, words: &str) -> (String, String) {
     let session = editor.new_session(&service.work());
     let update = |update: Value| json!({ "notify": { "method": "session/update", "params": { "sessionId": "$sid", "update": update } } });
     let steps = json!([
@@ -46,7 +46,7 @@ fn talk(service: &Service, editor: &mut Editor, words: &str) -> (String, String)
     (session, own)
 }
 
-fn close(service: &Service, session: &str) {
+pub fn close(service: &Service, session: &str) {
     let closed = conduct(service, &["sessions", "close", session]);
     assert_eq!(closed.code, Some(0), "{closed:?}");
 }
@@ -72,7 +72,7 @@ fn plant(home: &Path, name: &str) {
 }
 
 /// What the ledger holds, as text: the bytes of its file, or a dump of its database.
-fn dumped(database: Option<&Database>, state: &Path) -> Vec<u8> {
+pub fn dumped(database: Option<&Database>, state: &Path) -> Vec<u8> {
     match database {
         Some(database) => {
             let dump = Command::new(database.server().program("pg_dump"))
@@ -88,7 +88,7 @@ fn dumped(database: Option<&Database>, state: &Path) -> Vec<u8> {
 }
 
 /// A dump has bytes in hexadecimal digits.
-fn holds(dump: &[u8], words: &str) -> bool {
+pub fn holds(dump: &[u8], words: &str) -> bool {
     let digits: String = words.bytes().map(|byte| format!("{byte:02x}")).collect();
     [words, &digits].iter().any(|form| memchr::memmem::find(dump, form.as_bytes()).is_some())
 }

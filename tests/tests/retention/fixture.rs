@@ -4,7 +4,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::Command,
     time::Duration,
 };
 
@@ -12,11 +12,8 @@ use conductor::{
     journal::{Batch, Class, Journal},
     record::{Destination, Origin, Stream, StreamKind, note, now_us},
 };
-use conductor_tests::{
-    harness::{Service, program},
-    postgres::PASSWORD,
-    shipping::Bench,
-};
+pub use conductor_tests::program::{Done, done};
+use conductor_tests::{harness::Service, program::told_by, shipping::Bench};
 use serde_json::{Value, json};
 use uuid::{NoContext, Timestamp, Uuid};
 
@@ -103,36 +100,9 @@ pub fn end(journal: &Journal, past: &Past, at_us: i64) {
     noted(journal, past.connection, at_us, note::DISCONNECTED, &json!({ "reason": "closed" }));
 }
 
-/// The program, with nothing of the machine's own settings, beside a ledger.
+/// The program beside a ledger that its configuration names.
 pub fn conductor(bench: &Bench, args: &[&str]) -> Command {
-    let mut command = Command::new(program("conductor"));
-    for (name, _) in std::env::vars_os() {
-        let text = name.to_string_lossy();
-        if text.starts_with("CONDUCTOR_") || text.starts_with("XDG_") {
-            command.env_remove(&name);
-        }
-    }
-    command.env("HOME", bench.state()).env("CONDUCTOR_STATE_DIR", bench.state()).args(args);
-    if !bench.settings().url.is_empty() {
-        command.env("CONDUCTOR_LEDGER__URL", bench.database().url());
-    }
-    command
-}
-
-#[derive(Debug)]
-pub struct Done {
-    pub code: Option<i32>,
-    pub stdout: String,
-    pub stderr: String,
-}
-
-/// What came of a command; whatever it says, it never tells the password.
-pub fn done(output: &Output) -> Done {
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    let done =
-        Done { code: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) };
-    assert!(!done.stderr.contains(PASSWORD) && !done.stdout.contains(PASSWORD), "{done:?}");
-    done
+    told_by(bench, "CONDUCTOR_LEDGER__URL", args)
 }
 
 /// Runs a command beside a service, with its configuration.
@@ -168,14 +138,7 @@ pub fn verified(bench: &Bench) -> Done {
 
 /// Every file beneath a directory.
 pub fn files(dir: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(dir).unwrap().filter_map(Result::ok) {
-        let kind = entry.file_type().unwrap();
-        if kind.is_dir() {
-            files(&entry.path(), found);
-        } else if kind.is_file() {
-            found.push(entry.path());
-        }
-    }
+    found.extend(conductor_tests::files::files(dir, &[]));
 }
 
 /// The files beneath a directory that have a text anywhere in their bytes.

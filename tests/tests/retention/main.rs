@@ -5,4 +5,6 @@
 mod backup;
 mod erase;
 mod fixture;
+mod kill;
 mod retain;
+mod steps;

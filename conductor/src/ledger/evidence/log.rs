@@ -127,13 +127,15 @@ impl Log {
         }
     }
 
-    /// The checkpoints behind a number, at most so many.
+    /// The checkpoints behind a number, at most so many. The file may still be the log of a journal
+    /// that there was before; then there are none.
     pub fn after(&self, number: i64, most: usize) -> Result<Vec<Entry>, EvidenceError> {
-        if self.last()?.is_none_or(|last| last.number <= number) {
+        let is_later = |made: &Checkpoint| made.journal == self.journal && made.number > number;
+        if !self.last()?.as_ref().is_some_and(is_later) {
             return Ok(Vec::new());
         }
         let later = read(self.path())?.filter(|entry| match entry {
-            Ok(entry) => entry.checkpoint.number > number,
+            Ok(entry) => is_later(&entry.checkpoint),
             Err(_) => true,
         });
         later.take(most).collect()
@@ -351,6 +353,9 @@ mod tests {
         }
         assert_eq!(log.after(2, 1).unwrap(), entries[2..3]);
         assert_eq!(log.after(4, 10).unwrap(), []);
+        // Whoever fills a table asks until there is no more.
+        let begun_anew = Log::new(Files::new(temp.path()), Uuid::from_u128(2));
+        assert_eq!(begun_anew.after(0, 10).unwrap(), [], "these are of the journal before");
     }
 
     #[test]

@@ -31,6 +31,10 @@ pub(super) const WINDOW: usize = 256;
 /// The first stretch has so many times as many documents as are asked for.
 const NEAR: usize = 4;
 
+/// The same where the index is not asked for it: what is common is found there, and of what is rare
+/// the index knows quickly.
+const NEAR_WALKED: usize = 16;
+
 /// About so many bytes of texts are held at once.
 const MOST_BYTES: usize = 8 << 20;
 
@@ -179,12 +183,12 @@ impl<'a> Asking<'a> {
         let asked = |kinds: [Kind; 2]| kinds.into_iter().filter(|kind| self.filter.asks_for(*kind)).collect();
         let (texts, lines): (Vec<_>, Vec<_>) =
             (asked([Kind::Message, Kind::Tool]), asked([Kind::Command, Kind::Path]));
-        let parts = self.parts(Stretch { top, bottom: floor }, most).await?;
+        let whole = Stretch { top, bottom: floor };
         for (kinds, is_lines) in [(texts, false), (lines, true)] {
             if kinds.is_empty() {
                 continue;
             }
-            let docs = self.candidates(&kinds, is_lines, &parts, most).await?;
+            let docs = self.candidates(&kinds, is_lines, whole, most).await?;
             // What is cut off is complete only down to its last one.
             if docs.len() >= most
                 && let Some(last) = docs.last()
@@ -199,18 +203,20 @@ impl<'a> Asking<'a> {
         Ok(window)
     }
 
-    /// The stretches in which documents are looked for, newest first.
-    async fn parts(&mut self, whole: Stretch, most: usize) -> Result<Vec<Stretch>, LedgerError> {
+    /// The stretches in which documents are looked for, newest first. Where the index is slow, the
+    /// first of them is walked.
+    async fn parts(&mut self, whole: Stretch, most: usize, slow: bool) -> Result<Vec<Stretch>, LedgerError> {
         if matches!(self.reader, Reader::Sqlite(_)) {
             return Ok(vec![whole]);
         }
         let mut question = Question::new("SELECT doc FROM search_docs");
         question.bind(" WHERE doc <= ?", Value::Int(whole.top));
         question.bind(" AND doc >= ?", Value::Int(whole.bottom));
-        question.push(&format!(" ORDER BY doc DESC OFFSET {} LIMIT 1", NEAR * most));
+        let near = most * if slow { NEAR_WALKED } else { NEAR };
+        question.push(&format!(" ORDER BY doc DESC OFFSET {near} LIMIT 1"));
         let near = self.reader.ask::<Doc>(question, usize::MAX).await?;
         Ok(match near.first() {
-            Some(near) => whole.parts(near.0, &self.bounds, self.query.has_prefix()),
+            Some(near) => whole.parts(near.0, &self.bounds, slow),
             None => vec![whole],
         })
     }
@@ -219,16 +225,18 @@ impl<'a> Asking<'a> {
         &mut self,
         kinds: &[Kind],
         is_lines: bool,
-        parts: &[Stretch],
+        whole: Stretch,
         most: usize,
     ) -> Result<Vec<i64>, LedgerError> {
         let by_parts = is_lines && self.has_parts && self.query.wanted().any(|term| term.is_part());
+        // For words that begin in some way, the index collects all that do, wherever they are.
+        let is_slow = self.query.has_prefix() && !by_parts;
         let tags = self.tags(kinds);
         let mut docs = Vec::new();
-        for part in parts {
+        for (nth, part) in self.parts(whole, most, is_slow).await?.into_iter().enumerate() {
             let mut question = match &self.reader {
-                Reader::Sqlite(_) => self.sqlite(&tags, by_parts, *part),
-                Reader::Postgres(_) => self.postgres(&tags, by_parts, *part),
+                Reader::Sqlite(_) => self.sqlite(&tags, by_parts, part),
+                Reader::Postgres(_) => self.postgres(&tags, by_parts, part, is_slow && nth == 0),
             };
             question.push(&format!(" LIMIT {}", most - docs.len()));
             docs.extend(self.reader.ask::<Doc>(question, usize::MAX).await?.into_iter().map(|doc| doc.0));
@@ -284,34 +292,46 @@ impl<'a> Asking<'a> {
         question
     }
 
-    fn postgres(&self, tags: &[Vec<Tag>], by_parts: bool, part: Stretch) -> Question {
+    /// `is_walked`: document by document, without the index of words.
+    fn postgres(&self, tags: &[Vec<Tag>], by_parts: bool, part: Stretch, is_walked: bool) -> Question {
         let any = |tags: &Vec<Tag>| {
             let all: Vec<_> = tags.iter().map(|tag| format!("'{}'", tag.lexeme())).collect();
             format!("({})", all.join(" | "))
         };
         let tags = tags.iter().map(any).collect::<Vec<_>>().join(" & ");
         let words = if by_parts { tags } else { format!("({}) & {tags}", self.query.tsquery(LONG)) };
-        // The index alone says what is in here, whatever the planner thinks of it.
-        let mut question =
-            Question::new("WITH d AS MATERIALIZED (SELECT doc, session_id, agent FROM search_docs");
-        question.bind(" WHERE words @@ ?::text::tsquery", Value::Text(words));
-        if by_parts {
-            for pattern in self.query.patterns() {
-                question.bind(r" AND line LIKE ? ESCAPE '\'", Value::Text(pattern));
-            }
+        // Whatever the planner thinks, one index alone says what is in here.
+        let looked_at = if is_walked { ", words" } else { "" };
+        let mut question = Question::new(format!(
+            "WITH d AS MATERIALIZED (SELECT doc, session_id, agent{looked_at} FROM search_docs"
+        ));
+        if is_walked {
+            question.bind(" WHERE doc <= ?", Value::Int(part.top));
+            question.bind(" AND doc >= ?", Value::Int(part.bottom));
         } else {
-            for pair in self.query.pairs() {
-                question.push(&format!(" AND pairs && '{{{pair},{NO_PAIRS}}}'::smallint[]"));
+            question.bind(" WHERE words @@ ?::text::tsquery", Value::Text(words.clone()));
+            if by_parts {
+                for pattern in self.query.patterns() {
+                    question.bind(r" AND line LIKE ? ESCAPE '\'", Value::Text(pattern));
+                }
+            } else {
+                for pair in self.query.pairs() {
+                    question.push(&format!(" AND pairs && '{{{pair},{NO_PAIRS}}}'::smallint[]"));
+                }
             }
+            let spans = format!("{{{}}}", listed(&part.tags()));
+            question.bind(" AND search_spans(doc) && ?::text::bigint[]", Value::Text(spans));
         }
-        let spans = format!("{{{}}}", listed(&part.tags()));
-        question.bind(" AND search_spans(doc) && ?::text::bigint[]", Value::Text(spans));
         question.push(") SELECT d.doc FROM d");
         if self.is_narrowed() {
             question.push(" JOIN sessions s ON s.session_id = d.session_id");
         }
-        question.bind(" WHERE d.doc <= ?", Value::Int(part.top));
-        question.bind(" AND d.doc >= ?", Value::Int(part.bottom));
+        if is_walked {
+            question.bind(" WHERE d.words @@ ?::text::tsquery", Value::Text(words));
+        } else {
+            question.bind(" WHERE d.doc <= ?", Value::Int(part.top));
+            question.bind(" AND d.doc >= ?", Value::Int(part.bottom));
+        }
         self.narrow(&mut question);
         question.push(" ORDER BY d.doc DESC");
         question

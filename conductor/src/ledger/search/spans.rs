@@ -22,7 +22,7 @@ const PARTS: i64 = 8;
 const HUNDREDTHS: [usize; 3] = [1, 4, 8];
 
 /// The same for what costs the index as much for a stretch as for everything.
-const HUNDREDTHS_AT_ONCE: [usize; 2] = [4, 100];
+const HUNDREDTHS_IF_SLOW: [usize; 2] = [4, 100];
 
 /// Documents between two, both included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,11 +57,11 @@ impl Stretch {
     }
 
     /// It in parts, newest first: what lies from `near` on, then more and more, by
-    /// what is known of how many documents are where.
-    pub(super) fn parts(self, near: i64, known: &[i64], at_once: bool) -> Vec<Self> {
-        let steps: &[usize] = if at_once { &HUNDREDTHS_AT_ONCE } else { &HUNDREDTHS };
-        // Each part costs as much as the whole then, so that the first one is not the smallest.
-        let mut bounds = if at_once && !known.is_empty() { Vec::new() } else { vec![aligned(near, near)] };
+    /// what is known of how many documents are where. Where the index is `slow`, the first is
+    /// walked, and has no more than it must.
+    pub(super) fn parts(self, near: i64, known: &[i64], slow: bool) -> Vec<Self> {
+        let steps: &[usize] = if slow { &HUNDREDTHS_IF_SLOW } else { &HUNDREDTHS };
+        let mut bounds = vec![if slow { near } else { aligned(near, near) }];
         let mut behind = known.iter().rev().copied().skip_while(|bound| *bound >= near);
         for nth in 0.. {
             let Some(bound) = behind.nth(steps[steps.len().min(nth + 1) - 1] - 1) else { break };
@@ -121,10 +121,10 @@ mod tests {
     fn parts_are_the_whole_and_nothing_twice() {
         let known: Vec<_> = (0..=100).map(|nth| NOW - (100 - nth) * 900 * MINUTE).collect();
         for (top, bottom) in [(i64::MAX, i64::MIN), (NOW, NOW - 9_000 * MINUTE), (NOW - 50_000 * MINUTE, 0)] {
-            for (known, at_once) in [(known.as_slice(), false), (&known, true), (&[], false)] {
+            for (known, slow) in [(known.as_slice(), false), (&known, true), (&[], false), (&[], true)] {
                 let whole = Stretch { top, bottom };
                 let near = top.min(NOW) - 90 * MINUTE;
-                let parts = whole.parts(near, known, at_once);
+                let parts = whole.parts(near, known, slow);
                 assert_eq!((parts[0].top, parts[parts.len() - 1].bottom), (top, bottom));
                 assert!(parts.windows(2).all(|two| two[0].bottom == two[1].top + 1), "{parts:?}");
                 assert!(parts[0].bottom <= near && parts.len() <= 16, "{parts:?}");

@@ -69,9 +69,9 @@ bench: ## Measure the conductor against the agent alone, over ssh and behind its
 
 # One green run proves little about races. First a program in which everything breaks all
 # the time beneath many sessions, and nothing may be lost (`SOAK_SEED` repeats a run, the
-# rest is in tests/src/bin/soak/main.rs). Then the tests of kills, restarts, orphans, cut
-# and flipped bytes, and of the policy's reading of command lines, with large numbers. Then
-# every test, ROUNDS times. It stops at the first failure.
+# rest is in tests/src/bin/soak/main.rs). Then the tests of kills, restarts, orphans, removals
+# that are killed at each of their steps, cut and flipped bytes, and of the policy's reading of
+# command lines, with large numbers. Then every test, ROUNDS times. It stops at the first failure.
 SOAK_MINUTES ?= 10
 KILLS ?= 200
 RESTARTS ?= 50
@@ -84,6 +84,7 @@ soak: build ## Break everything for SOAK_MINUTES (default 10), then the long var
 	CRASH_KILLS=$(KILLS) $(CARGO) test --package conductor-tests --test crash
 	RESTARTS=$(RESTARTS) $(CARGO) test --package conductor-tests --test restart
 	ORPHAN_ROUNDS=$(KILLS) ORPHAN_SEED=$$(date +%s) $(CARGO) test --package conductor-tests --test contained orphans
+	KILL_STEPS=0 KILL_SEED=$$(date +%s) $(CARGO) test --package conductor-tests --test retention kill::
 	CUT_STEP=1 FLIP_STEP=1 $(CARGO) test --package conductor-tests --test faults_network --test faults_bits
 	ORACLE_RUNS=$(ORACLE) ORACLE_SEED=$$(date +%s) $(CARGO) test --package conductor-tests --test policy_oracle
 	@for round in $$(seq $(ROUNDS)); do \

@@ -402,7 +402,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     top = Path(__file__).resolve().parents[2]
     parser.add_argument("--root", type=Path, default=top / "target/lab", help="where agents are installed")
-    parser.add_argument("--conductor", type=Path, default=top / "target/debug/conductor")
+    parser.add_argument("--conductor", type=Path, default=top / "target/debug/conductor", help="which program is tried")
     parser.add_argument("--home", choices=["isolated", "inherit"], default="isolated", help="which home agents see")
     parser.add_argument("--bubble", action="store_true", help="hold agents by bubblewrap, too")
     parser.add_argument("--json", action="store_true", help="print every result with its reason")
@@ -414,7 +414,7 @@ def main():
     if unknown:
         parser.error(f"there is no {', '.join(sorted(unknown))}, but {', '.join(known)}")
     names = given.names or known
-    results = try_all(names, Installer(given.root.resolve()), given.conductor, given.home, given.bubble)
+    results = try_all(names, Installer(given.root.resolve()), given.conductor.resolve(), given.home, given.bubble)
     steps = [(name, key, why) for name in names for key, why in results[name]["steps"].items()]
     failed = [step for step in steps if step[2].startswith("failed")]
     if given.json:

@@ -12,6 +12,7 @@
 //! - [`dice`]: numbers that come again from the same seed
 //! - [`disk`]: a disk that fails when a test says so, and what the journal holds
 //! - [`editor`]: a fake editor that drives any ACP agent command on stdio
+//! - [`files`]: what is beneath a directory
 //! - [`issuer`]: a small OIDC issuer, which misbehaves when a test says so
 //! - [`mount`]: a file system that hangs when a test says so
 //! - [`peers`]: programs made with the official SDKs, and what is expected of them
@@ -19,6 +20,7 @@
 //! - [`postgres`]: a real Postgres, a database per test
 //! - [`preload`]: libraries that let system calls of the service fail or lie
 //! - [`procfs`]: what the kernel says of a process
+//! - [`program`]: the program beside a ledger, and what came of it
 //! - [`properties`]: what holds for any bytes, for tests and for fuzzers
 //! - [`proxy`]: a TCP proxy that delays, cuts, corrupts and loses answers
 //! - [`net`]: a bridge and its service with such a proxy between them
@@ -37,6 +39,7 @@ pub mod dice;
 pub mod disk;
 pub mod editor;
 pub mod fake;
+pub mod files;
 pub mod harness;
 pub mod issuer;
 pub mod ledger;
@@ -47,6 +50,7 @@ pub mod people;
 pub mod postgres;
 pub mod preload;
 pub mod procfs;
+pub mod program;
 pub mod properties;
 pub mod proxy;
 pub mod shipping;

@@ -1,5 +1,6 @@
-//! The client face, towards agents: points 21–24, 26 and 29 of the
-//! conformance list in acp.md.
+//! The client face, towards agents: what ACP asks of whoever stands in the editor's place.
+//! Tests of conformance begin with the number of their point (`p21_…`), which goes on through
+//! `conformance_editor`, `conformance_rest`, `relay` and `lifecycle`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The agent face, towards editors: points 1–15 and 20 of the conformance
-//! list in acp.md.
+//! The agent face, towards editors: what ACP asks of whoever stands in the agent's place. Points
+//! 1–15 and 20; `conformance_agent` says how they are numbered.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
 use std::{fs, time::Duration};

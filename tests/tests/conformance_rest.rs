@@ -1,4 +1,4 @@
-//! Points 16–18, 25, 30, 31 and 43 of the conformance list, for one agent:
+//! Conformance to ACP beyond a turn, with one agent (points 16–18, 25, 30, 31 and 43):
 //! lists, closing, options, lost editors, elicitation, terminals, secrets.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 

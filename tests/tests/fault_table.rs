@@ -7,8 +7,8 @@
 //! UPDATE_FAULTS=1 cargo test --package conductor-tests --test fault_table
 //! ```
 //!
-//! Tests that begin with `p` and a number are those of the protocol's conformance, which is
-//! another list.
+//! Tests that begin with `p` and a number are those of conformance to ACP, which are numbered
+//! by themselves (`conformance_agent.rs`).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 use std::{

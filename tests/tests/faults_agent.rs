@@ -1,4 +1,4 @@
-//! Faults of agents on the wire (faults.md, rows A1–A15): silence, wrong
+//! Faults of agents on the wire (`tests/faults`, rows A1–A15): silence, wrong
 //! answers, garbage. Each ends in a clear error for that session and leaves
 //! every other session alone.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]

@@ -1,4 +1,4 @@
-//! One flipped bit between a bridge and its service (faults.md, row N4).
+//! One flipped bit between a bridge and its service (`tests/faults`, row N4).
 //!
 //! There is no TLS on this way, and no checksum of our own: a bit that flips
 //! within a frame's text is not noticed by anybody but, with luck, the reader

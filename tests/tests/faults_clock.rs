@@ -1,4 +1,4 @@
-//! A wall clock that is set while the service runs (faults.md, row C9): an hour
+//! A wall clock that is set while the service runs (`tests/faults`, row C9): an hour
 //! back, a day ahead. What is recorded is in order by its numbers, and whatever
 //! waits, waits by a clock that only goes forward.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]

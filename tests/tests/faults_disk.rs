@@ -1,4 +1,4 @@
-//! Rows S of the fault catalogue, through the whole service: what happens when
+//! Rows S of `tests/faults`, through the whole service: what happens when
 //! the disk beneath the journal is slow, full or failing. Nothing that was not
 //! recorded happens, streams and stopping go on, and nothing needs a restart.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]

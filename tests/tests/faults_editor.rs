@@ -1,4 +1,4 @@
-//! Faults of editors (faults.md, rows E6–E9): one that never reads, one that
+//! Faults of editors (`tests/faults`, rows E6–E9): one that never reads, one that
 //! sends too much, one that breaks the tunnel's rules, one that is impatient.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 

@@ -1,4 +1,4 @@
-//! Faults where connections are accepted (faults.md, rows N5, N7 and N8):
+//! Faults where connections are accepted (`tests/faults`, rows N5, N7 and N8):
 //! everybody comes back at once, there is no descriptor left for another
 //! connection, somebody else has the port.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]

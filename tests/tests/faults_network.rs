@@ -1,4 +1,4 @@
-//! Faults of the network and of the service beneath a bridge (faults.md, rows
+//! Faults of the network and of the service beneath a bridge (`tests/faults`, rows
 //! E1, E2, N1–N3, N6): a connection outlives its stream, and the editor sees a
 //! pause and nothing else.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]

@@ -1,4 +1,4 @@
-//! Faults of agents as processes (faults.md, rows A16–A30): floods, deaths,
+//! Faults of agents as processes (`tests/faults`, rows A16–A30): floods, deaths,
 //! descendants, signals. Nothing outlives its session and nothing slows its
 //! neighbours.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]

@@ -13,6 +13,7 @@ use std::{
 use conductor_tests::{
     admin::{wait_metric, watched},
     editor::{DEADLINE, Editor},
+    files::files,
     harness::{Builder, Service, assert_says, poll_until, program, service},
     mount::Mount,
     people::Person,
@@ -83,22 +84,6 @@ fn agent_pid(service: &Service, editor: &mut Editor, session: &str) -> u32 {
     pid
 }
 
-/// Every file beneath a directory, but for the given ones.
-fn files(dir: &Path, except: &[PathBuf], found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(dir).unwrap().filter_map(Result::ok) {
-        let path = entry.path();
-        let kind = entry.file_type().unwrap();
-        if except.iter().any(|skipped| path.starts_with(skipped)) {
-            continue;
-        }
-        if kind.is_dir() {
-            files(&path, except, found);
-        } else if kind.is_file() {
-            found.push(path);
-        }
-    }
-}
-
 /// No canary is in a command line, a log, the journal, the ledger or any other file.
 fn nothing_leaked(service: &Service) {
     let canaries = [OF_ANN, OF_BOB, OF_TEAM];
@@ -107,8 +92,7 @@ fn nothing_leaked(service: &Service) {
             assert!(!running.command.contains(canary), "in a command line: {running:?}");
         }
     }
-    let mut found = Vec::new();
-    files(&service.dir, &[service.dir.join("secrets")], &mut found);
+    let found = files(&service.dir, &[service.dir.join("secrets")]);
     assert!(
         found.iter().any(|path| path.starts_with(service.state().join("journal"))),
         "no journal was read"
@@ -463,9 +447,7 @@ fn a_command_that_fails_floods_or_hangs_refuses_and_tells_nothing() {
         let gone = || service.processes().iter().all(|running| !running.command.contains("print-secrets"));
         assert!(poll_until(DEADLINE, gone), "{:?}", service.processes());
         drop(editor);
-        let mut found = Vec::new();
-        files(&service.dir, &[service.dir.join("print-secrets")], &mut found);
-        for path in found {
+        for path in files(&service.dir, &[service.dir.join("print-secrets")]) {
             let bytes = fs::read(&path).unwrap_or_default();
             assert!(memchr::memmem::find(&bytes, b"canary").is_none(), "in {}", path.display());
         }

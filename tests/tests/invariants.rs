@@ -22,6 +22,21 @@ const START_PROCESSES: &[&str] = &["agent/process.rs", "guard"];
 /// Where the compiler is told that we know better.
 const UNSAFE: &[&str] = &["guard"];
 
+/// Who speaks SQL, and how a statement begins.
+const SPEAK_SQL: &[&str] = &["ledger", "store"];
+const STATEMENTS: &[&str] = &[
+    "SELECT ",
+    "WITH ",
+    "INSERT ",
+    "REPLACE INTO ",
+    "UPDATE ",
+    "DELETE FROM ",
+    "CREATE ",
+    "ALTER ",
+    "DROP ",
+    "PRAGMA ",
+];
+
 /// Who has a lock.
 const LOCKS: &[&str] = &["router.rs", "journal"];
 
@@ -109,6 +124,20 @@ fn processes_start_beneath_a_guard_only() {
             || line.contains("process::{Command")
     };
     none(&offences(START_PROCESSES, starts), "only agent::process and guard start processes");
+}
+
+#[test]
+fn sql_stays_with_those_who_keep_records() {
+    let begins = |text: &str| STATEMENTS.iter().any(|statement| text.starts_with(statement));
+    let has_statement = |line: &str| {
+        // A quote behind a backslash stands within a text: help may show a statement.
+        let mut opened = line.match_indices('"').filter(|(at, _)| !line[..*at].ends_with('\\'));
+        // Code does not begin so; a text that goes on from the line above does.
+        begins(line.trim_start()) || opened.any(|(at, _)| begins(line[at + 1..].trim_start()))
+    };
+    assert!(has_statement(r#"ask("SELECT 1")"#) && has_statement("    DELETE FROM frames \\"));
+    assert!(!has_statement(r#"help = "try \"SELECT 1\"""#) && !has_statement(r#"row(["WITH", "AS"])"#));
+    none(&offences(SPEAK_SQL, has_statement), "only ledger and store speak SQL; give them a verb for it");
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Whatever happens to the database, the ledger ends up with every frame, once,
-//! and the sessions notice nothing: rows D1–D12 of the catalogue of faults.
+//! and the sessions notice nothing: rows D1–D12 of `tests/faults`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
 use std::{

@@ -1,5 +1,5 @@
-//! Starting, stopping and failing as a whole: points 38–40 of the conformance
-//! list, the signals, the pool, the configuration, and the bridge without a
+//! Starting, stopping and failing as a whole: points 38–40 of conformance, the
+//! signals, the pool, the configuration, and the bridge without a
 //! service.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 

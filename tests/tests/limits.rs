@@ -184,10 +184,12 @@ fn tokens_and_money_count_by_the_day_and_outlive_the_service() {
 fn what_an_agent_tells_again_is_not_paid_again() {
     // Its history, before its answer and, as some do, behind it.
     let history = json!([telling(0.25), telling(0.5)]);
+    let that_is_all = json!({ "notify": { "method": "session/update",
+        "params": { "sessionId": "$sid", "update": { "sessionUpdate": "that_is_all" } } } });
     let service = service(&json!({
         "capabilities": { "loadSession": true },
         "before": { "session/load": history },
-        "after": { "session/load": history },
+        "after": { "session/load": [telling(0.25), telling(0.5), that_is_all] },
     }))
     .start();
     let ann = ann(&service);
@@ -201,7 +203,13 @@ fn what_an_agent_tells_again_is_not_paid_again() {
         service.wait_no_process("fake");
         editor = ann.editor(&service);
         let load = json!({ "sessionId": session, "cwd": service.work(), "mcpServers": [] });
-        editor.call("session/load", &load);
+        let loading = editor.request("session/load", &load);
+        let mut is_answered = false;
+        // What comes in a turn is news: the prompt waits until all of the history is there.
+        editor.wait_for("the end of the history", |line| {
+            is_answered |= line.json["id"] == loading && line.method().is_empty();
+            (is_answered && line.json["params"]["update"]["sessionUpdate"] == "that_is_all").then_some(())
+        });
         report(&mut editor, &session, 1, cost);
         assert_eq!(spent(), cost, "round {round}");
     }

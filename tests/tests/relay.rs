@@ -1,5 +1,5 @@
-//! Fidelity of the relay and of the transport: points 32–37 of the
-//! conformance list in acp.md, judged by the fake agent's own ledger.
+//! Fidelity of the relay and of the transport (points 32–37 of conformance), judged by the
+//! fake agent's own ledger.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
 use std::time::Duration;

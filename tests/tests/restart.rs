@@ -1,4 +1,4 @@
-//! Restarts beneath editors that stay (faults.md, rows C5–C7 and N6): one
+//! Restarts beneath editors that stay (`tests/faults`, rows C5–C7 and N6): one
 //! signal, two signals, a kill in the middle of it, again and again. The fake
 //! agents' own ledgers are the oracle: no prompt reaches an agent twice, each
 //! is answered once, and what is answered as done was done and seen in full.

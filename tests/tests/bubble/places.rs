@@ -1,4 +1,4 @@
-//! What makes other programs or the next session do something stays as it is (faults.md, row
+//! What makes other programs or the next session do something stays as it is (`tests/faults`, row
 //! M7 and CVE-2026-25725).
 
 use std::{fs, os::unix::fs::symlink};

@@ -1,4 +1,4 @@
-//! An agent in a bubble (faults.md, row M7): what makes other programs or the next session do
+//! An agent in a bubble (`tests/faults`, row M7): what makes other programs or the next session do
 //! something stays as it is, whoever tries to change it, and all else goes on as without one.
 
 use std::fs;

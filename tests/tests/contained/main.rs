@@ -1,4 +1,4 @@
-//! Agents that mean harm, contained (faults.md, rows A21–A27, C3, C4, M4–M6, M8, M10). Every
+//! Agents that mean harm, contained (`tests/faults`, rows A21–A27, C3, C4, M4–M6, M8, M10). Every
 //! escape is tried for real, by the agent itself and by its terminals, in a service that runs
 //! as somebody without rights; and the same is tried without a sandbox, where it must succeed,
 //! so that a test can tell a wall from a misspelt path.

@@ -169,7 +169,10 @@ pub fn who_ends_with_a_killed_guard(service: &Service) {
     let (mut mine, mut theirs) = (with_descendants(service, true), Cell::theirs(service));
     let family = family(mine.guard);
     assert_eq!(family.len(), 5, "{family:?}");
-    let turn = mine.editor.prompt_do(&mine.session, &json!(["hang"]));
+    // Killed before the prompt is there, another process would get it.
+    let said = mine.editor.chunks(&mine.session).len();
+    let turn = mine.editor.prompt_do(&mine.session, &json!([{ "update": {} }, "hang"]));
+    mine.editor.wait_chunks(&mine.session, said + 1);
     kill9(mine.guard);
     is_gone(service, &family, ONE_SECOND, "a killed guard");
     mine.editor.error_of(&turn);

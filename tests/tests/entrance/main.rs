@@ -1,5 +1,5 @@
 //! Who comes in and how: TLS on the listener, certificates of people, tokens of
-//! an issuer, and logins (faults.md, rows U1 to U6).
+//! an issuer, and logins (`tests/faults`, rows U1 to U6).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod certificates;

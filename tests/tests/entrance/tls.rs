@@ -33,8 +33,9 @@ fn everything_works_over_tls() {
     let site = Site::new();
     let service = &site.service;
     assert!(service.endpoint().starts_with("https://127.0.0.1:"), "{}", service.endpoint());
-    let banner = fs::read_to_string(service.dir.join("serve.out")).unwrap();
-    assert!(banner.contains(&service.endpoint()), "{banner}");
+    // The banner follows the endpoint's file, by which a service counts as started.
+    let banner = || fs::read_to_string(service.dir.join("serve.out")).unwrap();
+    assert!(poll_until(DEADLINE, || banner().contains(&service.endpoint())), "{}", banner());
     // On this host nothing has to be named.
     let (mut editor, session) = service.session();
     assert_eq!(editor.turn(&session, "hello"), ["echo: hello"]);

@@ -1,10 +1,13 @@
 //! `conductor sessions`, without a service: the ledger is read.
 
 use conductor::record::{Destination, Origin};
-use conductor_tests::shipping::Bench;
+use conductor_tests::{
+    program::{Done, conductor, done},
+    shipping::Bench,
+};
 use serde_json::Value;
 
-use crate::fixture::{About, Done, EDITING, NO_TEXT, conductor, done, everything, ledger, run};
+use crate::fixture::{About, EDITING, NO_TEXT, everything, ledger, run};
 
 /// The same from a ledger that is named, so that nothing is said about it.
 fn named(bench: &Bench, args: &[&str]) -> Done {

@@ -1,15 +1,12 @@
 //! Sessions with something of everything in them, in a ledger.
 
-use std::process::{Command, Output};
-
 use conductor::{
     journal::{Batch, Class, Journal},
     ledger::{Settings, history::History},
     record::{Destination, Origin, Stream, StreamKind, note},
 };
 use conductor_tests::{
-    harness::program,
-    postgres::PASSWORD,
+    program::{Done, conductor, done},
     shipping::{Bench, ship_all},
 };
 use serde_json::{Value, json};
@@ -201,39 +198,7 @@ pub fn history(bench: &Bench) -> History {
     History::new(bench.settings(), None)
 }
 
-/// The program, with nothing of the machine's own settings, beside a ledger.
-pub fn conductor(bench: &Bench, args: &[&str]) -> Command {
-    let mut command = Command::new(program("conductor"));
-    for (name, _) in std::env::vars_os() {
-        let text = name.to_string_lossy();
-        if text.starts_with("CONDUCTOR_") || text.starts_with("XDG_") {
-            command.env_remove(&name);
-        }
-    }
-    command.env("HOME", bench.state()).env("CONDUCTOR_STATE_DIR", bench.state()).args(args);
-    let url = bench.settings().url;
-    if !url.is_empty() {
-        command.env("CONDUCTOR_DATABASE_URL", bench.database().url());
-    }
-    command
-}
-
 /// Runs it; whatever it says, it never tells the password.
 pub fn run(bench: &Bench, args: &[&str]) -> Done {
     done(&conductor(bench, args).output().unwrap())
-}
-
-#[derive(Debug)]
-pub struct Done {
-    pub code: Option<i32>,
-    pub stdout: String,
-    pub stderr: String,
-}
-
-pub fn done(output: &Output) -> Done {
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    let done =
-        Done { code: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) };
-    assert!(!done.stderr.contains(PASSWORD) && !done.stdout.contains(PASSWORD), "{done:?}");
-    done
 }

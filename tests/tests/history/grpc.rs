@@ -13,6 +13,7 @@ use conductor::{
 };
 use conductor_tests::{
     harness::{self, Service},
+    program::done,
     shipping::{Bench, PATIENCE},
 };
 use serde_json::{Value, json};
@@ -20,7 +21,7 @@ use tokio::time::timeout;
 use tonic::{Code, Request, Status, metadata::MetadataValue, transport::Channel};
 use uuid::Uuid;
 
-use crate::fixture::{EDITING, done, everything, fill};
+use crate::fixture::{EDITING, everything, fill};
 
 /// A service whose ledger has sessions of an earlier life.
 async fn service() -> (Service, Vec<Uuid>) {

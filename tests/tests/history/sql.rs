@@ -2,10 +2,13 @@
 
 use std::{io::Write as _, process::Stdio};
 
-use conductor_tests::shipping::Bench;
+use conductor_tests::{
+    program::{conductor, done},
+    shipping::Bench,
+};
 use serde_json::Value;
 
-use crate::fixture::{EDITING, conductor, done, ledger, run};
+use crate::fixture::{EDITING, ledger, run};
 
 fn rows(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()

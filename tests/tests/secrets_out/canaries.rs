@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use conductor_tests::{harness::Service, postgres::Database};
+use conductor_tests::{files::files, harness::Service, postgres::Database};
 use sqlx::Row as _;
 
 /// Makes canaries, no two alike.
@@ -88,8 +88,7 @@ impl Canaries {
 
     /// Fails if one of them is in a file beneath a directory, but for those in `except`.
     pub fn are_not_beneath(&self, dir: &Path, except: &[PathBuf]) {
-        let mut found = Vec::new();
-        files(dir, except, &mut found);
+        let found = files(dir, except);
         assert!(found.iter().any(|path| path.starts_with(dir.join("journal"))), "no journal was read");
         for path in found {
             self.are_not_in(&path.display().to_string(), &fs::read(&path).unwrap_or_default());
@@ -125,26 +124,9 @@ impl Canaries {
     }
 }
 
-/// Every file beneath a directory, but for those in `except`.
-fn files(dir: &Path, except: &[PathBuf], found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(dir).unwrap().filter_map(Result::ok) {
-        let path = entry.path();
-        let kind = entry.file_type().unwrap();
-        if except.iter().any(|skipped| path.starts_with(skipped)) {
-            continue;
-        }
-        if kind.is_dir() {
-            files(&path, except, found);
-        } else if kind.is_file() {
-            found.push(path);
-        }
-    }
-}
-
 /// All that the journal holds.
 pub fn journal(service: &Service) -> Vec<u8> {
-    let mut found = Vec::new();
-    files(&service.state().join("journal"), &[], &mut found);
+    let mut found = files(&service.state().join("journal"), &[]);
     found.sort();
     found.iter().flat_map(|path| fs::read(path).unwrap()).collect()
 }

@@ -1,4 +1,4 @@
-//! What a review of the record found: each of these once went wrong.
+//! Corners of the record: each of these once went wrong, and must not again.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
 use std::collections::HashMap;

@@ -44,7 +44,7 @@ struct Slot {
     due: Option<Instant>,
     /// When the running turn is cancelled.
     cancel: Option<Instant>,
-    /// Since when the service will not open it.
+    /// Since when the service will not open it, or, at the end, not work in it.
     refused: Option<Instant>,
     /// It has shown at the end that it works.
     is_finished: bool,
@@ -389,7 +389,16 @@ impl Seat {
         }
         count(if answer == Answer::Done { &self.shared.counts.done } else { &self.shared.counts.cut });
         self.shared.findings.extend(conversation.answered(prompt, answer));
-        slot.is_finished = self.shared.phase() == Phase::Settle && answer == Answer::Done;
+        if self.shared.phase() != Phase::Settle {
+            return;
+        }
+        // Nothing breaks any more, so that before long every session works.
+        slot.is_finished = answer == Answer::Done;
+        if !slot.is_finished && slot.refused.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+            let words = format!("session {} does not work any more: {frame}", conversation.id);
+            self.shared.findings.add(Trouble::one(Kind::Failed, words));
+            slot.is_finished = true;
+        }
     }
 
     /// Whatever is under way will not be answered on this link.

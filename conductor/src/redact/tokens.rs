@@ -191,9 +191,7 @@ fn has_stretch(bytes: &[u8]) -> bool {
             start += gap + 1;
             continue;
         }
-        let rest = &bytes[start + STRETCH..];
-        let more = rest.iter().position(|byte| !IN_STRETCH[usize::from(*byte)]).unwrap_or(rest.len());
-        let end = start + STRETCH + more;
+        let end = start + STRETCH + stretch_before_gap(&bytes[start + STRETCH..]);
         if is_stretch_of_token(bytes, start, end) {
             return true;
         }
@@ -202,27 +200,38 @@ fn has_stretch(bytes: &[u8]) -> bool {
     false
 }
 
+/// How many bytes there are before the first that is in no stretch. A stretch may be long (a file in
+/// base64, a minified program), so it is looked at block by block, as arithmetic that needs no table.
+fn stretch_before_gap(bytes: &[u8]) -> usize {
+    let is_in = |byte: &u8| {
+        let is_letter = (byte | 0x20).wrapping_sub(b'a') < 26;
+        is_letter | (byte.wrapping_sub(b'0') < 10) | (*byte == b'_') | (*byte == b'-')
+    };
+    let (blocks, _) = bytes.as_chunks::<32>();
+    let is_whole = |block: &&[u8; 32]| block.iter().fold(true, |all, byte| all & is_in(byte));
+    let whole = blocks.iter().take_while(is_whole).count() * 32;
+    let rest = &bytes[whole..];
+    whole + rest.iter().position(|byte| !is_in(byte)).unwrap_or(rest.len())
+}
+
 fn is_stretch_of_token(bytes: &[u8], start: usize, end: usize) -> bool {
     let stretch = &bytes[start..end];
     let before = &bytes[..start];
-    if !stretch.iter().any(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase()) {
-        return false;
-    }
-    if before.ends_with(b".")
-        && ["ya29.", "hvs.", "SG."].iter().any(|prefix| before.ends_with(prefix.as_bytes()))
-    {
-        return true;
-    }
+    let begins_before = before.ends_with(b".")
+        && ["ya29.", "hvs.", "SG."].iter().any(|prefix| before.ends_with(prefix.as_bytes()));
     // What is escaped in front of a word stands in the same stretch.
-    let is_escaped = before.ends_with(b"\\");
-    let begins = |at: usize| at == 0 || stretch[at - 1] == b'-' || (is_escaped && (at == 1 || at == 5));
-    (0..stretch.len()).any(|at| {
-        FIRST[usize::from(stretch[at])]
-            && begins(at)
-            && PATTERNS.iter().any(|(prefixes, ..)| {
-                prefixes.iter().any(|prefix| stretch[at..].starts_with(prefix.as_bytes()))
-            })
-    })
+    let escaped: &[usize] = if before.ends_with(b"\\") { &[1, 5] } else { &[] };
+    let behind_joints = memchr::memchr_iter(b'-', stretch).map(|at| at + 1);
+    let mut places = std::iter::once(0).chain(escaped.iter().copied()).chain(behind_joints);
+    (begins_before || places.any(|at| begins_token(&stretch[at..])))
+        && stretch.iter().any(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase())
+}
+
+fn begins_token(text: &[u8]) -> bool {
+    text.first().is_some_and(|byte| FIRST[usize::from(*byte)])
+        && PATTERNS
+            .iter()
+            .any(|(prefixes, ..)| prefixes.iter().any(|prefix| text.starts_with(prefix.as_bytes())))
 }
 
 /// Whether there is an address with a password in it.
@@ -291,6 +300,33 @@ mod tests {
         assert_eq!(TOKENS.patterns.len(), PATTERNS.len() + OTHERS.len());
         assert!(HINTS.iter().all(|(hint, _)| hint.len() >= 4));
         assert!(PATTERNS.iter().all(|(prefixes, ..)| !prefixes.is_empty()));
+    }
+
+    #[test]
+    fn a_stretch_ends_where_its_table_says() {
+        for byte in 0..=u8::MAX {
+            for at in [0, 1, 31, 32, 33, 64, 70] {
+                let mut text = [b'a'; 71];
+                text[at] = byte;
+                let expected = if IN_STRETCH[usize::from(byte)] { text.len() } else { at };
+                assert_eq!(stretch_before_gap(&text), expected, "{byte:#x} at {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_token_is_found_wherever_it_begins_in_a_long_stretch() {
+        let token = "ghp_0123456789abcdefghijABCDEFGHIJ012345";
+        for length in [1, 2, 17, 18, 31, 32, 33, 500] {
+            let filler = "z".repeat(length);
+            assert!(suspects(format!("{filler}-{token}").as_bytes()), "behind {length}");
+            assert!(suspects(format!("{token}-{filler}").as_bytes()), "before {length}");
+            assert!(!suspects(format!("{filler}{token}").as_bytes()), "in the middle of a word of {length}");
+            assert!(!suspects(format!("{filler}-").as_bytes()), "nothing behind the joint");
+        }
+        // Four or more letters of an escape stand in front of the word.
+        assert!(suspects(format!("\\n{token}").as_bytes()));
+        assert!(suspects(format!("\\u000a{token}").as_bytes()));
     }
 
     #[test]

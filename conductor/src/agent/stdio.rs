@@ -16,6 +16,10 @@ use crate::{frame, queue};
 /// How much one read may yield: the capacity of the pipes we make.
 pub const READ_BYTES: usize = 256 << 10;
 
+/// Less room than this in a buffer is not worth a read. What is left of it otherwise serves the next
+/// lines, too: a buffer for each would cost more than most lines do, and be held as long as they are.
+const LEAST_ROOM: usize = READ_BYTES / 4;
+
 /// How long what was queued before the close may take to go out.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
@@ -70,7 +74,9 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
             if self.buffer.len() >= self.limit {
                 return Ok(Some(Block::TooLong));
             }
-            self.buffer.reserve(READ_BYTES);
+            if self.buffer.capacity() - self.buffer.len() < LEAST_ROOM {
+                self.buffer.reserve(READ_BYTES);
+            }
             // No more than that, so that a block has a known largest size.
             if self.from.read_buf(&mut (&mut self.buffer).limit(READ_BYTES)).await? == 0 {
                 self.scanned = 0;

@@ -57,6 +57,16 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// where effects wait for the ledger.
 const REST: Duration = Duration::from_millis(100);
 
+/// So much within a look is a burst. While one lasts, agents, editors and the relay want the
+/// processors more than the ledger does …
+const BURST: u64 = 1 << 20;
+
+/// … so it looks every so often whether it is over …
+const LOOK: Duration = Duration::from_millis(50);
+
+/// … but waits no longer than this, and then not again until it has caught up.
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+
 /// When the service stops, what is synced is still carried over, but only for
 /// so long: the journal keeps the rest.
 const FLUSH: Duration = Duration::from_secs(5);
@@ -215,6 +225,7 @@ impl Shipper {
                     }
                     is_over &= !pace.is_behind();
                 } else {
+                    let before = *self.journal.written().borrow();
                     is_over = select! {
                         changed = async {
                             sleep_until(rested).await;
@@ -225,6 +236,9 @@ impl Shipper {
                         // What is left to be found is indexed first.
                         () = self.stop.cancelled() => false,
                     };
+                    if !rest.is_zero() {
+                        self.let_pass(before).await;
+                    }
                 }
                 if is_over {
                     // The last word: what was shipped is signed.
@@ -268,6 +282,24 @@ impl Shipper {
             if prepared.elapsed() > PREPARE {
                 sink.prepare().await?;
                 prepared = Instant::now();
+            }
+        }
+    }
+
+    /// Waits while a burst of frames passes that began after this position.
+    async fn let_pass(&self, mut from: Position) {
+        let until = tokio::time::Instant::now() + LONGEST_WAIT;
+        let written = self.journal.written();
+        loop {
+            let at = *written.borrow();
+            let is_burst = at.segment != from.segment || at.offset.saturating_sub(from.offset) > BURST;
+            if !is_burst || tokio::time::Instant::now() >= until {
+                return;
+            }
+            from = at;
+            select! {
+                () = sleep(LOOK) => {}
+                () = self.stop.cancelled() => return,
             }
         }
     }

@@ -9,7 +9,7 @@ use prost_reflect::{DescriptorPool, Value};
 use tonic::Code;
 
 use crate::{
-    calls::{Call, call},
+    calls::{Call, call, grant_like},
     cast::{BONDS, Bond, Cast, PASSES, Pass, Player, ROLES},
     raw,
 };
@@ -134,6 +134,27 @@ async fn v01_every_call_role_relation_and_token() {
     assert!(wrong.is_empty(), "{} of {cells} cells:\n{}", wrong.len(), wrong.join("\n"));
     assert!(cells >= 1_000, "only {cells} cells");
     refusals_are_on_record(&cast);
+}
+
+/// What a grant is to be like is read from a session's record: whoever may give grants for
+/// every session may not read every session for that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn v01_a_grant_is_like_what_its_giver_may_read() {
+    let cast = Cast::new();
+    let channel = channel(&cast.service).await;
+    let reads = [Relation::Own, Relation::Seen, Relation::Unspecified, Relation::Any];
+    for (player, relation) in cast.players.iter().zip(reads) {
+        for bond in BONDS {
+            let session = cast.session(player, bond);
+            let made = grant_like(&cast.session(player, Bond::Own), &session);
+            let wanted = expected(relation, &made, bond, Pass::Valid);
+            let person = player.presents(Pass::Valid);
+            let path = "/conductor.v1.Grants/Create";
+            let answer = raw::call(&channel, path, person.as_ref(), made.message.clone()).await;
+            let came = outcome(&answer, &made, &session);
+            assert_eq!(came, wanted, "{} with {bond:?}: {answer:?}", player.role);
+        }
+    }
 }
 
 /// Both what a role and what a session refused is in the log, and neither tells

@@ -74,6 +74,28 @@ async fn a_session_is_created_prompted_and_closed() {
     assert!(client.list().await[0].is_live);
 }
 
+/// A plug-in shows whom the user talks to, so it must be the one that a route chose.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn whoever_creates_a_session_learns_which_agent_a_route_chose() {
+    let service = service(&json!({}))
+        .agent("other", &json!({}))
+        .set("route", json!([{ "to": "other" }]))
+        .start();
+    let mut client = Typed::new(&service).await;
+    for (agent, chosen) in [("", "other"), ("fake", "fake")] {
+        let request = CreateSessionRequest {
+            cwd: service.work().to_str().unwrap().to_owned(),
+            agent: agent.to_owned(),
+            ..Default::default()
+        };
+        let created = client.calls.create(client.with(request)).await.unwrap().into_inner();
+        assert_eq!(created.agent, chosen);
+        let listed = client.list().await;
+        let listed = listed.iter().find(|listed| listed.session_id == created.session_id).unwrap();
+        assert_eq!(listed.agent, chosen);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn permissions_are_answered_once() {
     let service = service(&json!({})).demo().start();

@@ -115,7 +115,7 @@ impl Sessions for SessionsService {
             ..Greeting::default()
         };
         let opening = inner::request("session/new", &params)?;
-        let result = inner::open(&self.hub, &who.caller, greeting, &opening).await?;
+        let result = inner::open(&self.hub, &who.caller, greeting, opening).await?;
         let [session_id, options, given_modes] = pick(&result, ["sessionId", "configOptions", "modes"]);
         let session_id = session_id.and_then(text).unwrap_or_default().into_owned();
         // Routes and fallbacks have had their say: the session knows where it was opened.

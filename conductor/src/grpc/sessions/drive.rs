@@ -95,7 +95,7 @@ impl Drive {
             lingers: true,
             ..Greeting::default()
         };
-        inner::open(&self.hub, &self.caller, greeting, &request).await.map(|_| ())
+        inner::open(&self.hub, &self.caller, greeting, request).await.map(|_| ())
     }
 
     /// The MCP servers that the session is opened with again. The record has them without their

@@ -157,7 +157,7 @@ impl Wish {
     /// What the rules in force say to it.
     pub(super) fn judged(&self, hub: &Hub, who: &Admitted) -> Result<Vec<Found>, Status> {
         let user = Some(self.subject.user.as_str()).filter(|user| !user.is_empty());
-        let policy = rules_in(hub, &self.subject.cwd, user);
+        let policy = rules_in(hub, std::slice::from_ref(&self.subject.cwd), user);
         let author = Author { caller: &who.caller, drives: self.drives };
         let own: Vec<&str> = self.own.iter().map(String::as_str).collect();
         let found = judge(&policy, &self.subject, &self.wanted, author, &own);

@@ -13,7 +13,7 @@ use tonic::{Code, Status};
 use super::{
     approvals,
     events::harmless,
-    finish::{finish, tell},
+    finish::{finish, say, tell},
     sessions::session_id,
     table::Table,
     terminal::{self, Style, print},
@@ -32,6 +32,9 @@ use crate::{
     },
 };
 
+/// What messages are said under.
+const COMMAND: &str = "grants";
+
 /// How much of one value is shown in a table.
 const SHOWN: usize = 100;
 
@@ -49,7 +52,7 @@ const PAGE: u32 = 500;
 
 /// Runs the command.
 pub fn run(global: &Global, args: &GrantsArgs) -> ExitCode {
-    finish("grants", async {
+    finish(COMMAND, async {
         match &args.action {
             GrantsAction::Give(args) => give(global, args).await,
             GrantsAction::Ls(args) => list(global, args).await,
@@ -164,10 +167,10 @@ async fn list(global: &Global, args: &ListGrantsArgs) -> Result<(), String> {
         Some(session) => session_id(&client, session).await?.to_string(),
         None => String::new(),
     };
-    let grants = all(&client, session, args.limit).await?;
+    let (grants, has_more) = some(&client, session, args.limit as usize).await?;
     if args.json {
         let grants: Vec<_> = grants.iter().map(as_json).collect();
-        return print(&harmless(format!("{:#}\n", json!({ "grants": grants }))));
+        return print(&harmless(format!("{:#}\n", json!({ "grants": grants, "has_more": has_more }))));
     }
     let mut table = Table::new(0);
     table.row(["ID", "SCOPE", "WHAT", "USES", "LEFT", "BY"]);
@@ -188,7 +191,11 @@ async fn list(global: &Global, args: &ListGrantsArgs) -> Result<(), String> {
     if grants.is_empty() && stdout().is_terminal() {
         out.push_str("none; give one with `conductor grants give`\n");
     }
-    print(&out)
+    print(&out)?;
+    if has_more {
+        say(COMMAND, &format!("there are more than {}; --limit shows more", grants.len()));
+    }
+    Ok(())
 }
 
 async fn show(global: &Global, args: &ShowGrantArgs) -> Result<(), String> {
@@ -230,7 +237,7 @@ async fn revoke(global: &Global, args: &RevokeGrantArgs) -> Result<(), String> {
 
 /// Takes back all that somebody has given. One that cannot be does not keep the others.
 async fn revoke_all(client: &Client, author: &str, args: &RevokeGrantArgs) -> Result<(), String> {
-    let grants = all(client, String::new(), usize::MAX).await?;
+    let grants = all(client).await?;
     let (mut gone, mut failures) = (Vec::new(), Vec::new());
     for grant in grants.into_iter().filter(|grant| grant.author == author) {
         match take_back(client, grant.id.clone(), &args.reason).await {
@@ -272,7 +279,7 @@ async fn resolve(client: &Client, given: &str) -> Result<String, String> {
             "give {SHORTEST_ID} characters of the id at least; `conductor grants ls` lists them"
         ));
     }
-    let grants = all(client, String::new(), usize::MAX).await?;
+    let grants = all(client).await?;
     let mut found = grants.iter().filter(|grant| grant.id.starts_with(&given));
     let shown = escape(given.as_bytes(), 40);
     match (found.next(), found.next()) {
@@ -284,7 +291,12 @@ async fn resolve(client: &Client, given: &str) -> Result<String, String> {
     }
 }
 
-async fn all(client: &Client, session_id: String, most: usize) -> Result<Vec<Grant>, String> {
+async fn all(client: &Client) -> Result<Vec<Grant>, String> {
+    Ok(some(client, String::new(), usize::MAX).await?.0)
+}
+
+/// At most so many, and whether there are more.
+async fn some(client: &Client, session_id: String, most: usize) -> Result<(Vec<Grant>, bool), String> {
     let (mut grants, mut page_token) = (Vec::new(), String::new());
     loop {
         let request = ListGrantsRequest { session_id: session_id.clone(), page_size: PAGE, page_token };
@@ -293,8 +305,9 @@ async fn all(client: &Client, session_id: String, most: usize) -> Result<Vec<Gra
         grants.extend(listed.grants);
         page_token = listed.next_page_token;
         if page_token.is_empty() || grants.len() >= most {
+            let has_more = !page_token.is_empty() || grants.len() > most;
             grants.truncate(most);
-            return Ok(grants);
+            return Ok((grants, has_more));
         }
     }
 }

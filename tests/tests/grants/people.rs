@@ -126,6 +126,12 @@ fn a_list_comes_by_pages() {
     let (admin, (_editor, session)) = (owner(&service), service.session());
     let ids: Vec<String> =
         (0..3).map(|_| give(&service, &admin, &["--session", &session, "--run", LINE])).collect();
+    let some = admin.run(&service, &["grants", "ls", "--limit", "2"]);
+    assert!(some.status.success() && text(&some).contains("there are more than 2; --limit shows more"), "{some:?}");
+    for (limit, has_more) in [("2", true), ("3", false)] {
+        let some = crate::json_of(&admin.run(&service, &["grants", "ls", "--json", "--limit", limit]));
+        assert_eq!(some["has_more"], has_more, "{some}");
+    }
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let pages = runtime.block_on(async {
         let channel = conductor_tests::people::channel(&service).await;

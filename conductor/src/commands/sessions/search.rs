@@ -26,7 +26,7 @@ const MARKED: &str = "1;33";
 const MOST_TITLE: usize = 60;
 
 pub(super) async fn run(global: &Global, args: &SearchArgs) -> Result<(), Failure> {
-    let source = Source::open(global, &args.history).await?;
+    let source = Source::open(global, &args.history, COMMAND).await?;
     let session = match &args.session {
         Some(given) => Some(source.resolve(given).await?),
         None => None,

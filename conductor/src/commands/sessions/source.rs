@@ -3,7 +3,7 @@
 use tonic::{Code, Status};
 use uuid::Uuid;
 
-use super::{COMMAND, dossier::Dossier};
+use super::dossier::Dossier;
 use crate::{
     cli::{Global, HistoryArgs},
     client::{Client, finding::is_chosen},
@@ -35,8 +35,9 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// The service, unless a ledger is named or no service answers.
-    pub(super) async fn open(global: &Global, args: &HistoryArgs) -> Result<Self, String> {
+    /// The service, unless a ledger is named or no service answers, which is said under the
+    /// command's name.
+    pub(super) async fn open(global: &Global, args: &HistoryArgs, command: &str) -> Result<Self, String> {
         if args.database_url.is_some() {
             let settings = settings(global, args.database_url.as_ref(), None)?;
             exists(&settings)?;
@@ -51,7 +52,7 @@ impl Source {
         let given = std::env::var("CONDUCTOR_DATABASE_URL").ok().map(GivenUrl::from);
         let settings = settings(global, given.as_ref(), args.config.as_deref())?;
         exists(&settings).map_err(|none| format!("{unreachable}; and {none}"))?;
-        say(COMMAND, &format!("no service answers; reading the ledger {}", settings.shown()));
+        say(command, &format!("no service answers; reading the ledger {}", settings.shown()));
         Ok(Self::of(settings))
     }
 
@@ -73,7 +74,7 @@ impl Source {
             }
             _ => return Err(format!("`{given}` is no session's id; give one, its beginning, or `last`")),
         };
-        let found = self.sessions(filter, most).await?;
+        let (found, _) = self.sessions(filter, most).await?;
         let id = |session: &Session| session.session_id.parse().map_err(|_| "an id is none".to_owned());
         match found.as_slice() {
             [] if given == "last" => Err("there are no sessions yet".to_owned()),
@@ -87,15 +88,19 @@ impl Source {
         }
     }
 
-    /// At most so many sessions, newest first.
-    pub(super) async fn sessions(&self, mut filter: Filter, most: usize) -> Result<Vec<Session>, String> {
+    /// At most so many sessions, newest first, and whether there are more.
+    pub(super) async fn sessions(
+        &self,
+        mut filter: Filter,
+        most: usize,
+    ) -> Result<(Vec<Session>, bool), String> {
         let mut found = Vec::new();
         loop {
             filter.limit = (most - found.len()).min(PAGE);
             let page = self.page(&filter).await?;
             found.extend(page.items);
             if !page.more || found.len() >= most {
-                return Ok(found);
+                return Ok((found, page.more));
             }
             filter.after = found.last().and_then(|session| session.session_id.parse().ok());
         }

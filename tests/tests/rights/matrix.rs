@@ -189,6 +189,25 @@ async fn v01_those_who_may_see_everything_do() {
     }
 }
 
+/// Whoever sends sessions elsewhere by the health of one service must not learn that there is
+/// no such service.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn every_service_has_a_health() {
+    use tonic_health::pb::{
+        HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
+    };
+    let service = conductor_tests::harness::service(&serde_json::json!({})).start();
+    let mut health = HealthClient::new(channel(&service).await);
+    let of_path = |path: &String| path.split('/').nth(1).unwrap().to_owned();
+    let names: std::collections::BTreeSet<String> = table().keys().map(of_path).collect();
+    assert!(names.len() > 10, "{names:?}");
+    for name in names.into_iter().chain([String::new()]) {
+        let checked = health.check(HealthCheckRequest { service: name.clone() }).await;
+        let checked = checked.unwrap_or_else(|status| panic!("{name}: {status}")).into_inner();
+        assert_eq!(checked.status(), ServingStatus::Serving, "{name}");
+    }
+}
+
 /// Which calls are open to whom beside ours.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn v01_reflection_needs_a_token_and_health_does_not() {

@@ -2,6 +2,7 @@
 
 mod checkpoints;
 mod files;
+mod loading;
 mod premises;
 mod record;
 
@@ -23,7 +24,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use self::{
-    files::{Files, Read},
+    files::Files,
+    loading::{Prepared, load, reload, remark},
     record::{open_ledger, open_store, start_feed},
 };
 use crate::{
@@ -33,15 +35,14 @@ use crate::{
     banner::Banner,
     catalogue::{Catalogue, probe::Probe},
     cli::{Global, ServeArgs},
-    config::{Config, Loaded, check_listen},
+    config::Config,
     connection::Hub,
     grpc,
     identity::{door::Door, oidc::Keys},
     journal::{self, Journal, Recording},
     ledger::history::History,
-    metrics::Reloaded,
     notify::Manager,
-    policy::{Live, Policy, PolicyError, Publisher},
+    policy::Live,
     pool::Pool,
     redact::Redaction,
     state::{ServiceState, StateDir, kept::Kept},
@@ -140,46 +141,6 @@ fn workers() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))
 }
 
-/// What is read before anything is started, so that a refusal leaves nothing
-/// behind.
-struct Prepared {
-    loaded: Loaded,
-    policy: Policy,
-    served: Option<Served>,
-    /// The files of both as they were before that.
-    read: Read,
-}
-
-fn load(args: &ServeArgs) -> Result<Prepared, String> {
-    let mut read = Read::default();
-    let file = config_file(args.config.as_deref(), &mut read);
-    let loaded = Config::load(file.as_deref(), std::env::vars_os()).map_err(|error| error.to_string())?;
-    let tls = &loaded.config.service.tls;
-    if let Some(listen) = args.listen {
-        check_listen(listen, tls).map_err(|refused| format!("--listen: {refused}"))?;
-    }
-    let served = Served::read(tls).map_err(|refused| format!("[service.tls]: {refused}"))?;
-    let policy = load_policy(args, &loaded.config, &mut read).map_err(|error| error.to_string())?;
-    Ok(Prepared { loaded, policy, served, read })
-}
-
-/// The configuration's file, if there is one. If not, one that somebody makes is a change, too.
-fn config_file(named: Option<&Path>, read: &mut Read) -> Option<PathBuf> {
-    let file = Config::file(named, std::env::vars_os());
-    match &file {
-        Some(file) => read.next(Some(file)),
-        None => Config::usual_files(std::env::vars_os()).iter().for_each(|file| read.next(Some(file))),
-    }
-    file
-}
-
-/// The rules that hold: of the file that was named, or the built-in ones.
-fn load_policy(args: &ServeArgs, config: &Config, read: &mut Read) -> Result<Policy, PolicyError> {
-    let file = args.policy.as_deref().or(config.policy.file.as_deref());
-    read.next(file);
-    Policy::load(file)
-}
-
 async fn serve(
     global: &Global,
     args: &ServeArgs,
@@ -200,6 +161,7 @@ async fn serve(
     strays::adopt(&metrics);
     let tasks = Tasks::counted(metrics.clone());
     let (publish, configured) = watch::channel(config.clone());
+    tasks.start("remarks", remark(policy.file().map(Path::to_path_buf)));
     let (rule, policy) = Live::new(policy);
     let key = state.tag_key().map_err(|error| error.to_string())?;
     let redaction = Redaction::new(&key, config.journal.patterns());
@@ -273,11 +235,7 @@ async fn serve(
     tasks.start("keys", keeper.run(hub.config.clone(), hub.draining.clone()));
     let door = Door::new(tokens, keys, hub.config.clone());
     let server = grpc::serve(listener, tls, hub.clone(), tethers, door, stop.clone());
-    tasks.start("server", async move {
-        if let Err(error) = server.await {
-            error!(%error, "the server ended");
-        }
-    });
+    let unserved = start_server(&tasks, server);
     let sources = sources(&hub);
     telemetry.report({
         let sources = sources.clone();
@@ -311,17 +269,24 @@ async fn serve(
     let manager = Manager::new(|name| std::env::var_os(name));
     manager.ready();
     let mut files = Files::new(read);
+    let mut outcome = Ok(());
     loop {
         let wake = tokio::select! {
             wake = signals.next() => wake,
             () = files.changed() => Wake::Reload,
             () = manager.feed_watchdog(&hub.journal) => continue,
+            // Nobody would be served, and nobody would know.
+            () = unserved.cancelled() => {
+                outcome = Err("the server has ended, so nobody is served; the log says why".to_owned());
+                Wake::Stop
+            }
         };
         if wake == Wake::Stop {
             break;
         }
         manager.reloading();
-        files.were_read(reload(args, loaded.file.as_deref(), &publish, &rule, &hub).await);
+        let started = (loaded.file.as_deref(), &*config);
+        files.were_read(reload(args, started, &publish, &rule, &hub).await);
         manager.ready();
     }
     manager.stopping();
@@ -341,7 +306,23 @@ async fn serve(
         warn!("the last checkpoint was not sent in time; the next start sends it");
     }
     drop(state);
-    Ok(())
+    outcome
+}
+
+/// Starts the server. What is given back is cancelled once it has ended, in whatever way.
+fn start_server<E: std::fmt::Display>(
+    tasks: &Tasks,
+    server: impl Future<Output = Result<(), E>> + Send + 'static,
+) -> CancellationToken {
+    let ended = CancellationToken::new();
+    let ending = ended.clone().drop_guard();
+    tasks.start("server", async move {
+        if let Err(error) = server.await {
+            error!(%error, "the server ended");
+        }
+        drop(ending);
+    });
+    ended
 }
 
 /// Where clients on this host find the service. One that listens on every
@@ -413,63 +394,6 @@ fn start_admin(hub: &Hub, sources: Sources, address: Option<SocketAddr>) -> Resu
     Ok(())
 }
 
-/// A bad file changes nothing; a good one applies to new processes and
-/// sessions. Gives back which files were read.
-async fn reload(
-    args: &ServeArgs,
-    file: Option<&Path>,
-    publish: &watch::Sender<Arc<Config>>,
-    rule: &Publisher,
-    hub: &Hub,
-) -> Read {
-    let reloads = &hub.metrics.reloads;
-    let mut read = Read::default();
-    let file = config_file(args.config.as_deref().or(file), &mut read);
-    let loaded = Config::load(file.as_deref(), std::env::vars_os());
-    // The rules are read anew even if the rest cannot be used.
-    let config =
-        loaded.as_ref().map_or_else(|_| publish.borrow().clone(), |loaded| Arc::new(loaded.config.clone()));
-    let policy = load_policy(args, &config, &mut read);
-    let outcome = policy.as_ref().map(|policy| policy.revision().to_owned()).map_err(ToString::to_string);
-    rule.publish(policy);
-    // Said once it is in force, for whoever waits for that.
-    match outcome {
-        Ok(revision) => {
-            reloads.of(Reloaded::Policy).one();
-            info!(revision, "the policy was reloaded");
-        }
-        Err(refused) => {
-            reloads.of(Reloaded::PolicyRefused).one();
-            error!(refused, "the policy was not reloaded; the old one stays in force");
-        }
-    }
-    match loaded {
-        Ok(loaded) => {
-            let config = Arc::new(loaded.config);
-            let old = publish.borrow().service.clone();
-            if config.service.listen != old.listen {
-                warn!("a new listen address takes effect at the next start");
-            }
-            if config.service.tls.pair().is_some() != old.tls.pair().is_some() {
-                warn!("TLS is turned on or off at the next start");
-            }
-            if config.service.admin != old.admin || config.telemetry != publish.borrow().telemetry {
-                warn!("a new admin address and [telemetry] take effect at the next start");
-            }
-            reloads.of(Reloaded::Config).one();
-            publish.send_replace(config.clone());
-            hub.router.limits().apply(config.limits.clone());
-            hub.pool.reload(config).await;
-            info!("the configuration was reloaded");
-        }
-        Err(refused) => {
-            reloads.of(Reloaded::ConfigRefused).one();
-            error!(%refused, "the configuration was not reloaded; the old one stays in force");
-        }
-    }
-    read
-}
-
 /// Stops accepting, lets turns end, ends everything. A second signal skips the
 /// waiting.
 async fn drain(hub: &Hub, stop: &CancellationToken, signals: &mut Signals) {
@@ -532,5 +456,24 @@ impl Signals {
 
     async fn stop_again(&mut self) {
         while self.next().await != Wake::Stop {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn it_is_known_when_the_server_ends_however_it_does() {
+        let tasks = Tasks::default();
+        let refused = start_server(&tasks, async { Err::<(), _>("refused") });
+        let panicked = start_server(&tasks, async {
+            assert!(std::hint::black_box(false), "on purpose");
+            Ok::<_, String>(())
+        });
+        let serving = start_server(&tasks, std::future::pending::<Result<(), String>>());
+        refused.cancelled().await;
+        panicked.cancelled().await;
+        assert!(!serving.is_cancelled());
     }
 }

@@ -21,7 +21,7 @@ use tonic::Code;
 use self::source::Source;
 use super::{
     finish::{finish, say},
-    terminal::write,
+    terminal::{in_json, write},
 };
 use crate::{
     cli::{
@@ -138,7 +138,7 @@ async fn close(global: &Global, args: &CloseSessionArgs) -> Result<(), Failure> 
         }
     })?;
     print(&if args.json {
-        format!("{:#}\n", json!({ "session_id": id.to_string(), "closed": true }))
+        in_json(&json!({ "session_id": id.to_string(), "closed": true }))
     } else {
         format!("session {id} is closed\n")
     })

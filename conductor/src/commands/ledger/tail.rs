@@ -10,7 +10,7 @@ use tokio::{
 use tonic::{Code, Status};
 
 use super::{
-    super::{events::harmless, finish::say, terminal::write},
+    super::{finish::say, terminal::{harmless, write}},
     COMMAND,
 };
 use crate::{

@@ -9,7 +9,7 @@ use super::{exists, unreadable};
 use crate::{
     cli::VerifyArgs,
     clock,
-    commands::{progress::ProgressLine, terminal::print},
+    commands::{progress::ProgressLine, terminal::{print, print_json}},
     ledger::{
         Settings,
         evidence::{
@@ -74,13 +74,18 @@ async fn ledger(
         return match report.seen.retained {
             0 => Err(format!("there is no session {session} in {}", settings.shown())),
             _ => {
-                print(&format!("session {session} was removed by retention, which is on record\n"))?;
+                match args.json {
+                    true => print_json(&as_json(&report))?,
+                    false => {
+                        print(&format!("session {session} was removed by retention, which is on record\n"))?;
+                    }
+                }
                 Ok(ExitCode::SUCCESS)
             }
         };
     }
     match args.json {
-        true => print(&format!("{:#}\n", as_json(&report)))?,
+        true => print_json(&as_json(&report))?,
         false => print(&in_words(&report, &options, is_given))?,
     }
     Ok(code(&report.findings))
@@ -108,7 +113,7 @@ fn offline(file: &Path, keys: &[PublicKey], is_json: bool) -> Result<ExitCode, S
             "signed_to": checked.signed_to,
             "signed_us": checked.signed_us,
         });
-        print(&format!("{told:#}\n"))?;
+        print_json(&told)?;
         return Ok(code(&checked.findings));
     }
     let mut text = findings(&checked.findings);

@@ -6,9 +6,8 @@ use serde_json::{Value, json};
 
 use super::{
     super::{
-        events::harmless,
         table::Table,
-        terminal::{Style, print},
+        terminal::{Style, print, print_json},
     },
     history::{Decisions, micros},
 };
@@ -59,7 +58,7 @@ pub(super) async fn run(global: &Global, args: &ReplayArgs) -> Result<ExitCode, 
     if args.json {
         let mut json = as_json(args, &candidate, &place, &replay);
         json["limited"] = is_limited.into();
-        print(&harmless(format!("{json:#}\n")))?;
+        print_json(&json)?;
     } else {
         let mut text = as_text(args, &candidate, &place, &replay);
         if is_limited {

@@ -10,10 +10,9 @@ use crate::{
     cli::{Global, ListSessionsArgs},
     clock,
     commands::{
-        events::harmless,
         finish::say,
         table::Table,
-        terminal::{Style, width},
+        terminal::{Style, harmless, width},
     },
     frame::escape,
     ledger::history::{Filter, Session},

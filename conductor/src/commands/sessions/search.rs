@@ -7,9 +7,8 @@ use crate::{
     cli::{Global, SearchArgs},
     clock,
     commands::{
-        events::harmless,
         finish::say,
-        terminal::{Style, clean},
+        terminal::{Style, clean, harmless},
     },
     frame::escape,
     ledger::search::{Filter, Hit, Snippet},

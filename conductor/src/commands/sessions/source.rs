@@ -9,6 +9,7 @@ use crate::{
     client::{Client, finding::is_chosen},
     commands::{
         finish::say,
+        ids::{self, Part, pick},
         ledger::{exists, settings, unreadable},
     },
     config::GivenUrl,
@@ -22,9 +23,6 @@ use crate::{
 
 /// Sessions that are asked for at once.
 const PAGE: usize = 500;
-
-/// How many sessions an ambiguous id is shown with.
-const CANDIDATES: usize = 5;
 
 /// Where the history comes from.
 pub(super) enum Source {
@@ -66,26 +64,21 @@ impl Source {
         if let Ok(id) = given.parse() {
             return Ok(id);
         }
-        let is_prefix = !given.is_empty() && given.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
         let (filter, most) = match given {
             "last" => (Filter::default(), 1),
-            prefix if is_prefix => {
-                (Filter { id_prefix: Some(prefix.to_owned()), ..Filter::default() }, CANDIDATES + 1)
+            prefix if ids::is_part(prefix) => {
+                (Filter { id_prefix: Some(prefix.to_owned()), ..Filter::default() }, ids::CANDIDATES + 1)
             }
             _ => return Err(format!("`{given}` is no session's id; give one, its beginning, or `last`")),
         };
         let (found, _) = self.sessions(filter, most).await?;
-        let id = |session: &Session| session.session_id.parse().map_err(|_| "an id is none".to_owned());
-        match found.as_slice() {
-            [] if given == "last" => Err("there are no sessions yet".to_owned()),
-            [] => Err(format!("no session's id begins with `{given}`; `conductor sessions ls` lists them")),
-            [one] => id(one),
-            many => {
-                let more = if many.len() > CANDIDATES { " …" } else { "" };
-                let ids: Vec<_> = many.iter().take(CANDIDATES).map(|s| s.session_id.as_str()).collect();
-                Err(format!("several ids begin with `{given}`: {}{more}; give more of it", ids.join(" ")))
-            }
-        }
+        let given_part = if given == "last" { "" } else { given };
+        let picked = pick(found.iter().map(|s| s.session_id.as_str()), given_part, Part::Beginning)?;
+        let id = picked.ok_or_else(|| match given {
+            "last" => "there are no sessions yet".to_owned(),
+            _ => format!("no session's id begins with `{given}`; `conductor sessions ls` lists them"),
+        })?;
+        id.parse().map_err(|_| "an id is none".to_owned())
     }
 
     /// At most so many sessions, newest first, and whether there are more.

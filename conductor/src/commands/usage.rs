@@ -13,10 +13,10 @@ use super::{
 use crate::{
     cli::{Global, UsageArgs},
     client::Client,
+    clock::micros,
     frame::escape,
     identity::{TEAM, USER},
     proto::{GetUsageRequest, PartyUsage, UsedSums, party},
-    store::micros,
 };
 
 /// Characters of a name that are shown in the table.

@@ -15,8 +15,9 @@ use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
 use self::wishes::Wish;
-use super::{history::id, policy::decision, rights::Admitted, tokens::micros};
+use super::{history::id, policy::decision, rights::Admitted};
 use crate::{
+    clock::micros,
     connection::Hub,
     frame::escape,
     grants::{

@@ -3,7 +3,6 @@
 use std::{
     env,
     path::{Path, PathBuf},
-    time::UNIX_EPOCH,
 };
 
 use serde_json::Value;
@@ -11,6 +10,7 @@ use tonic::{Request, Response, Status};
 
 use super::rights::Admitted;
 use crate::{
+    clock::micros,
     connection::{Hub, rules_in},
     frame::escape,
     identity::{Role, check_name},
@@ -95,11 +95,10 @@ impl Policy for PolicyService {
     ) -> Result<Response<GetRevisionResponse>, Status> {
         let who = Admitted::of(&request)?;
         let policy = self.hub.policy.current();
-        let loaded = policy.loaded_at().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut response = GetRevisionResponse {
             revision: policy.revision().to_owned(),
             rules: u32::try_from(policy.rule_count()).unwrap_or(u32::MAX),
-            loaded_us: i64::try_from(loaded.as_micros()).unwrap_or(i64::MAX),
+            loaded_us: micros(policy.loaded_at()),
             ..GetRevisionResponse::default()
         };
         if who.sees_all() {

@@ -20,6 +20,7 @@ use super::{
     tunnel::unknown_agent,
 };
 use crate::{
+    clock::micros,
     connection::{Greeting, Hub},
     ledger::project::json::{pick, some as some_json, text},
     proto::{
@@ -31,7 +32,7 @@ use crate::{
     },
     router::{Access, Listed},
     session::{Answered, Wish},
-    store::{self, Row},
+    store::Row,
     telemetry::trace::{self, TRACEPARENT},
 };
 
@@ -301,8 +302,8 @@ fn listed(id: Uuid, row: Row, access: Access) -> ListedSession {
         title: row.title.unwrap_or_default(),
         owner: row.owner,
         role: access.name().into(),
-        created_us: store::micros(row.created),
-        updated_us: store::micros(row.updated),
+        created_us: micros(row.created),
+        updated_us: micros(row.updated),
         is_live: row.is_live,
     }
 }

@@ -1,7 +1,7 @@
 //! `conductor ledger verify`: whether what the ledger holds is what was
 //! recorded, or an exported session what was exported.
 
-use std::{fs::File, io::BufReader, path::Path, process::ExitCode, time::UNIX_EPOCH};
+use std::{fs::File, io::BufReader, path::Path, process::ExitCode};
 
 use serde_json::json;
 
@@ -58,10 +58,9 @@ async fn ledger(
         keys.extend(Key::load(&settings.evidence.key).ok().flatten().map(|key| *key.public()));
     }
     let own = Some(&settings.evidence.log).filter(|log| log.exists());
-    let since = args.since.and_then(|since| since.duration_since(UNIX_EPOCH).ok());
     let options = Options {
         session: args.session,
-        since_us: since.and_then(|since| i64::try_from(since.as_micros()).ok()),
+        since_us: args.since.map(clock::micros),
         keys,
         log: args.checkpoints.as_ref().or(own).cloned(),
         is_copy: args.checkpoints.is_some(),

@@ -9,11 +9,11 @@ use super::{
         table::Table,
         terminal::{Style, print, print_json},
     },
-    history::{Decisions, micros},
+    history::Decisions,
 };
 use crate::{
     cli::{Global, ReplayArgs},
-    clock::{rfc3339, rfc3339_us},
+    clock::{micros, rfc3339, rfc3339_us},
     ledger::judgements::{Judgement, Which},
     policy::{
         Answer, Policy,

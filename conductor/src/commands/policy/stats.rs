@@ -9,11 +9,11 @@ use super::{
         table::Table,
         terminal::{Style, in_json, print},
     },
-    history::{Decisions, micros},
+    history::Decisions,
 };
 use crate::{
     cli::{CountBy, Global, StatsArgs},
-    clock::{age, rfc3339},
+    clock::{age, micros, rfc3339},
     ledger::judgements::{Judgement, Which},
     policy::{
         Answer,

@@ -1,9 +1,6 @@
 //! `conductor sessions ls`: sessions as a table or as JSON, newest first.
 
-use std::{
-    io::stdout,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::{io::stdout, time::Duration};
 
 use super::{COMMAND, Failure, print, source::Source};
 use crate::{
@@ -36,7 +33,7 @@ pub(super) async fn run(global: &Global, args: &ListSessionsArgs) -> Result<(), 
         user: args.user.clone(),
         agent: args.agent.clone(),
         model: args.model.clone(),
-        since_us: args.since.map(microseconds),
+        since_us: args.since.map(clock::micros),
         text: args.text.clone(),
         path: args.path.clone(),
         ..Filter::default()
@@ -54,12 +51,6 @@ pub(super) async fn run(global: &Global, args: &ListSessionsArgs) -> Result<(), 
         say(COMMAND, &format!("there are more than {limit}; --limit shows more"));
     }
     Ok(())
-}
-
-/// A time as the ledger has it.
-pub(super) fn microseconds(at: SystemTime) -> i64 {
-    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
 fn table(sessions: &[Session], now_us: i64, width: Option<usize>, style: Style) -> String {

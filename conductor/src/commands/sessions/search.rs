@@ -2,7 +2,7 @@
 
 use std::{io::stdout, time::Duration};
 
-use super::{Failure, list::microseconds, print, source::Source};
+use super::{Failure, print, source::Source};
 use crate::{
     cli::{Global, SearchArgs},
     clock,
@@ -35,8 +35,8 @@ pub(super) async fn run(global: &Global, args: &SearchArgs) -> Result<(), Failur
         agent: args.agent.clone(),
         repository: args.repository.clone(),
         session,
-        since_us: args.since.map(microseconds),
-        until_us: args.until.map(microseconds),
+        since_us: args.since.map(clock::micros),
+        until_us: args.until.map(clock::micros),
         kinds: args.kind.iter().map(|kind| (*kind).into()).collect(),
         ..Filter::default()
     };

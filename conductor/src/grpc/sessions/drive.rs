@@ -18,6 +18,7 @@ use super::{
     inner,
 };
 use crate::{
+    clock::micros,
     connection::{Greeting, Hub, guest},
     frame::{self, Frame, Method},
     identity::Caller,
@@ -26,7 +27,6 @@ use crate::{
     redact,
     router::Access,
     session::{QueuedPrompt, Seat, SeatRole, Seated, SessionHandle, Told},
-    store,
 };
 
 /// How often a seat is tried for at a session that ends meanwhile, or that is
@@ -273,7 +273,7 @@ fn trimmed(line: &[u8]) -> &[u8] {
 
 /// An event that has no frame.
 fn not_recorded(kind: Kind) -> Event {
-    Event { at_us: store::micros(SystemTime::now()), kind: Some(kind), ..Event::default() }
+    Event { at_us: micros(SystemTime::now()), kind: Some(kind), ..Event::default() }
 }
 
 /// A prompt that waits.
@@ -282,6 +282,6 @@ pub(super) fn queued(prompt: QueuedPrompt) -> PromptQueued {
         entry: prompt.entry,
         user: prompt.user,
         text: prompt.text,
-        since_us: store::micros(prompt.since),
+        since_us: micros(prompt.since),
     }
 }

@@ -288,7 +288,7 @@ fn the_session_goes_on_with_who_is_left() {
     assert!(poll_until(Duration::from_secs(10), || service.agents_alive().is_empty()));
     assert_says(
         &second.call_error("session/prompt", &json!({ "sessionId": session, "prompt": [] })),
-        &["session"],
+        &["no such session"],
     );
 }
 
@@ -485,7 +485,7 @@ fn a_guest_drives_a_session_that_is_open_until_it_is_not_shared_any_more() {
     let gone = || guest.call_error("session/prompt", &prompt);
     assert!(poll_until(Duration::from_secs(10), {
         let mut gone = gone;
-        move || gone()["message"].as_str().is_some_and(|text| text.contains("session"))
+        move || gone()["message"].as_str().is_some_and(|text| text.contains("not shared with you"))
     }));
     assert_eq!(owner.turn(&session, "alone").last().unwrap(), "echo: alone");
 }

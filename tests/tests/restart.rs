@@ -238,7 +238,7 @@ fn interrupted_drain(second: Signal) {
     service.signal(second);
     service.wait_exit(DEADLINE);
     service.start_again();
-    assert_says(&editor.error_of(&id), &["restarted", "stopping"]);
+    assert_says(&editor.error_of(&id), &["restarted"]);
     // Its session goes on, at an agent that heard of the first prompt once.
     assert_eq!(editor.turn(&session, "next"), ["echo: next"]);
     assert_eq!(editor.answers_to(&id), 1);

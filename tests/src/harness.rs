@@ -679,6 +679,11 @@ pub fn assert_says(error: &Value, texts: &[&str]) {
     }
 }
 
+/// What opens a session again, in its directory.
+pub fn open_params(service: &Service, session: &str) -> Value {
+    json!({ "sessionId": session, "cwd": service.work(), "mcpServers": [] })
+}
+
 /// A step that asks for permission and waits for the answer.
 pub fn permission() -> Value {
     json!({ "request": { "method": "session/request_permission", "params": {

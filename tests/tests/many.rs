@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use conductor_tests::{
     editor::{DEADLINE, Editor, Line},
-    harness::{Service, assert_says, permission, poll_until, service},
-    people::Person,
+    harness::{Service, assert_says, open_params, permission, poll_until, service},
+    people::{Person, share},
 };
 use nix::{
     sys::signal::{Signal, kill},
@@ -25,10 +25,6 @@ fn load(service: &Service, session: &str) -> Editor {
     let mut editor = service.editor();
     editor.call("session/load", &open_params(service, session));
     editor
-}
-
-fn open_params(service: &Service, session: &str) -> Value {
-    json!({ "sessionId": session, "cwd": service.work(), "mcpServers": [] })
 }
 
 /// What an editor has been shown, in order and without the framing: the user's
@@ -448,11 +444,6 @@ fn who_only_watches_cannot_drive() {
     wait_conversation(&watcher, &["done0"]);
     watcher.call("session/close", &json!({ "sessionId": session }));
     assert_eq!(first.turn(&session, "still").last().unwrap(), "echo: still");
-}
-
-fn share(service: &Service, session: &str, with: &str, role: &str) {
-    let output = service.run(&["sessions", "share", session, "--with", with, "--as", role]);
-    assert!(output.status.success(), "{output:?}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use conductor_tests::{
     editor::Editor,
-    harness::{Builder, Service, assert_says, poll_until, service},
+    harness::{Builder, Service, assert_says, open_params, poll_until, service},
 };
 use serde_json::{Value, json};
 
@@ -19,10 +19,6 @@ fn only(load: bool, resume: bool) -> Value {
         session["resume"] = json!({});
     }
     json!({ "capabilities": { "loadSession": load, "sessionCapabilities": session } })
-}
-
-fn open_params(service: &Service, session: &str) -> Value {
-    json!({ "sessionId": session, "cwd": service.work(), "mcpServers": [] })
 }
 
 fn update(update: &Value) -> Value {

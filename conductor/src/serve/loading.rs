@@ -128,6 +128,10 @@ fn taken_at_start(started: &Config, now: &Config) -> Vec<&'static str> {
         ("service.listen", service.listen != new_service.listen),
         ("service.admin", service.admin != new_service.admin),
         ("service.max_connections", service.max_connections != new_service.max_connections),
+        (
+            "service.max_connections_per_user",
+            service.max_connections_per_user != new_service.max_connections_per_user,
+        ),
         ("service.tls", service.tls.pair().is_some() != new_service.tls.pair().is_some()),
         ("telemetry", started.telemetry != now.telemetry),
         ("journal.recording", journal.recording != new_journal.recording),

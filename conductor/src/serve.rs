@@ -26,7 +26,7 @@ use tracing::{error, info, warn};
 use self::{
     files::Files,
     loading::{Prepared, load, reload, remark},
-    record::{open_ledger, open_store, start_feed},
+    record::{open_journal, open_ledger, open_store, start_feed},
 };
 use crate::{
     admin::{self, Admin, Sources},
@@ -37,14 +37,14 @@ use crate::{
     cli::{Global, ServeArgs},
     config::Config,
     connection::Hub,
+    feed::Feed,
     grpc,
     identity::{door::Door, oidc::Keys},
-    journal::{self, Journal, Recording},
+    journal::Recording,
     ledger::history::History,
     notify::Manager,
     policy::Live,
     pool::Pool,
-    redact::Redaction,
     state::{ServiceState, StateDir, kept::Kept},
     store::{Books, catalogue::Unsaved},
     tasks::Tasks,
@@ -163,25 +163,13 @@ async fn serve(
     let (publish, configured) = watch::channel(config.clone());
     tasks.start("remarks", remark(policy.file().map(Path::to_path_buf)));
     let (rule, policy) = Live::new(policy);
-    let key = state.tag_key().map_err(|error| error.to_string())?;
-    let redaction = Redaction::new(&key, config.journal.patterns());
-    let settings = journal::Settings { redaction, ..(&config.journal).into() };
-    let (journal, recovered) = Journal::open(&state.path().join("journal"), settings)
-        .map_err(|error| format!("the journal cannot be opened: {error}"))?;
-    info!(
-        segments = recovered.segments,
-        frames = recovered.frames,
-        bytes = recovered.bytes,
-        took_ms = recovered.took.as_millis() as u64,
-        "the journal is open"
-    );
+    let journal = open_journal(&state, &config)?;
     let ledger = open_ledger(args, &config, state.path(), &journal, shipping, &metrics).await?;
     let (mut store, router, grants, tokens) = open_store(&state, &journal, &config).await?;
     let shares = store.shares().await.map_err(|error| format!("the shares cannot be read: {error}"))?;
     router.shared_before(shares);
     let kept = Kept::new(state.path());
     kept.sweep(|session| router.row(session).is_some());
-    let (saving, stop_saving) = (Tasks::default(), CancellationToken::new());
     let (offers, stamps) =
         store.catalogue().await.map_err(|error| format!("what the agents offer cannot be read: {error}"))?;
     let catalogue = Catalogue::new(offers, stamps);
@@ -189,8 +177,9 @@ async fn serve(
     let before = store.approvals().await.map_err(|error| format!("the approvals cannot be read: {error}"))?;
     let (approvals, news) = Approvals::new(before);
     let books = Books { grants: grants.clone(), approvals: approvals.clone(), catalogue: unsaved };
-    let keep = store.keep(router.clone(), tokens.clone(), books, metrics.clone(), stop_saving.clone());
-    saving.start("store", keep);
+    let saving = Saving::default();
+    let keep = store.keep(router.clone(), tokens.clone(), books, metrics.clone(), saving.stop.clone());
+    saving.tasks.start("store", keep);
     let premises = premises::take(state.path(), &journal);
     let pool = Pool::start(&config, premises.clone(), journal.clone(), metrics.clone(), &tasks);
     let hub = Hub {
@@ -211,21 +200,7 @@ async fn serve(
         closing: CancellationToken::new(),
     };
     let feed = start_feed(&hub, state.path(), shipping).await?;
-    let notifier = approvals::notify::run(
-        hub.approvals.clone(),
-        news,
-        hub.config.clone(),
-        metrics.clone(),
-        hub.closing.clone(),
-    );
-    tasks.start("notify", notifier);
-    // It ends after the ledger, which has a last checkpoint to make.
-    let sending = Tasks::counted(metrics.clone());
-    let log = hub.ledger.settings().evidence.log.clone();
-    sending.start(
-        "checkpoints",
-        checkpoints::run(log, hub.ledger.signed(), hub.config.clone(), metrics.clone()),
-    );
+    let sending = start_sending(&hub, news);
     let stop = CancellationToken::new();
     let most = config.service.max_connections;
     let spools = state.path().to_path_buf();
@@ -242,19 +217,7 @@ async fn serve(
         move || sources.families()
     });
     start_admin(&hub, sources, config.service.admin)?;
-    state.write_endpoint(&endpoint).map_err(|error| error.to_string())?;
-    let agents = pool.status().borrow().clone();
-    let aside = config.feed.is_stdout();
-    let usual = Config::usual_files(std::env::vars_os());
-    let banner = Banner {
-        endpoint: &endpoint,
-        state: state.path(),
-        config: loaded.file.as_deref(),
-        usual: usual.first().map(PathBuf::as_path),
-        agents: &agents,
-    };
-    banner.print(aside);
-    info!(%endpoint, policy = hub.policy.current().revision(), "ready");
+    announce(&hub, &state, &endpoint, loaded.file.as_deref())?;
     let probe = Probe {
         catalogue,
         config: hub.config.clone(),
@@ -269,33 +232,81 @@ async fn serve(
     let manager = Manager::new(|name| std::env::var_os(name));
     manager.ready();
     let mut files = Files::new(read);
-    let mut outcome = Ok(());
-    loop {
+    let outcome = loop {
         let wake = tokio::select! {
             wake = signals.next() => wake,
             () = files.changed() => Wake::Reload,
             () = manager.feed_watchdog(&hub.journal) => continue,
             // Nobody would be served, and nobody would know.
             () = unserved.cancelled() => {
-                outcome = Err("the server has ended, so nobody is served; the log says why".to_owned());
-                Wake::Stop
+                break Err("the server has ended, so nobody is served; the log says why".to_owned());
             }
         };
         if wake == Wake::Stop {
-            break;
+            break Ok(());
         }
         manager.reloading();
         let started = (loaded.file.as_deref(), &*config);
         files.were_read(reload(args, started, &publish, &rule, &hub).await);
         manager.ready();
-    }
+    };
     manager.stopping();
     tokio::select! {
         () = drain(&hub, &stop, &mut signals) => {}
         () = manager.feed_watchdog(&hub.journal) => {}
     }
-    stop_saving.cancel();
-    if timeout(STOP_TIMEOUT, saving.ended()).await.is_err() {
+    end_record(&hub, &saving, &feed, &sending).await;
+    drop(state);
+    outcome
+}
+
+/// What saves the store, until it is stopped.
+#[derive(Debug, Default)]
+struct Saving {
+    tasks: Tasks,
+    stop: CancellationToken,
+}
+
+/// Begins to tell people of what waits for them, and others of checkpoints. What is given back
+/// ends after the ledger, which has a last checkpoint to make.
+fn start_sending(hub: &Hub, news: approvals::News) -> Tasks {
+    let (config, metrics) = (hub.config.clone(), hub.metrics.clone());
+    let notifier = approvals::notify::run(
+        hub.approvals.clone(),
+        news,
+        config.clone(),
+        metrics.clone(),
+        hub.closing.clone(),
+    );
+    hub.tasks.start("notify", notifier);
+    let sending = Tasks::counted(metrics.clone());
+    let log = hub.ledger.settings().evidence.log.clone();
+    sending.start("checkpoints", checkpoints::run(log, hub.ledger.signed(), config, metrics));
+    sending
+}
+
+/// Says to clients on this host, to people and in the log that everything is there.
+fn announce(hub: &Hub, state: &ServiceState, endpoint: &str, file: Option<&Path>) -> Result<(), String> {
+    state.write_endpoint(endpoint).map_err(|error| error.to_string())?;
+    let agents = hub.pool.status().borrow().clone();
+    let aside = hub.config.borrow().feed.is_stdout();
+    let usual = Config::usual_files(std::env::vars_os());
+    let banner = Banner {
+        endpoint,
+        state: state.path(),
+        config: file,
+        usual: usual.first().map(PathBuf::as_path),
+        agents: &agents,
+    };
+    banner.print(aside);
+    info!(%endpoint, policy = hub.policy.current().revision(), "ready");
+    Ok(())
+}
+
+/// Brings to disk and to others what there is to say, once all others have ended.
+async fn end_record(hub: &Hub, saving: &Saving, feed: &Feed, sending: &Tasks) {
+    saving.stop.cancel();
+    if timeout(STOP_TIMEOUT, saving.tasks.ended()).await.is_err() {
         warn!("the sessions were not saved in time; the next start finds them in the journal");
     }
     // The last words are synced first, so that the ledger gets them, too.
@@ -305,8 +316,6 @@ async fn serve(
     if is_sent && timeout(STOP_TIMEOUT, sending.ended()).await.is_err() {
         warn!("the last checkpoint was not sent in time; the next start sends it");
     }
-    drop(state);
-    outcome
 }
 
 /// Starts the server. What is given back is cancelled once it has ended, in whatever way.

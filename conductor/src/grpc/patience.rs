@@ -107,7 +107,7 @@ mod tests {
 
     /// What comes of a call that takes so long.
     async fn called(path: &str, takes: Duration) -> Code {
-        let config = Arc::new(Config::load(None, []).unwrap().config);
+        let config = Arc::new(Config::load(None, [("HOME".into(), "/".into())]).unwrap().config);
         let slow = tower::service_fn(move |_: Request<Body>| async move {
             sleep(takes).await;
             Ok::<_, std::convert::Infallible>(Status::ok("").into_http())

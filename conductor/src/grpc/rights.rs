@@ -37,7 +37,7 @@ pub(super) fn services() -> impl Iterator<Item = &'static str> + Send {
     let service = |row: &'static Row| row.path.trim_start_matches('/').split('/').next().unwrap_or_default();
     // Those of one service stand together.
     let mut last = "";
-    TABLE.iter().map(service).filter(move |name| std::mem::replace(&mut last, name) != *name)
+    TABLE.iter().map(service).filter(move |name| std::mem::replace(&mut last, *name) != *name)
 }
 
 /// What becomes of a call.

@@ -318,7 +318,9 @@ async fn what_is_explained_is_what_holds_for_the_caller_there() {
     let users = builder.dir().join("users");
     fs::create_dir(&users).unwrap();
     let deny = |id: &str, program: &str| {
-        format!("[[rule]]\nid = '{id}'\neffect = 'deny'\nreason = 'not here'\nrun = {{ program = ['{program}'] }}\n")
+        format!(
+            "[[rule]]\nid = '{id}'\neffect = 'deny'\nreason = 'not here'\nrun = {{ program = ['{program}'] }}\n"
+        )
     };
     fs::write(users.join("ann.toml"), deny("own", "true")).unwrap();
     let service = builder.set("policy.users", users.to_str().unwrap()).start();

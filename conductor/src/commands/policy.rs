@@ -106,11 +106,7 @@ fn show(args: &ShowPolicyArgs) -> Result<ExitCode, String> {
             let names: Vec<_> = presets::PRESETS.iter().map(|(name, _)| *name).collect();
             format!("there is no preset `{name}`; the presets are {}", names.join(", "))
         })?;
-        let shown = if args.json {
-            in_json(&json!({ "name": name, "text": text }))
-        } else {
-            text.to_owned()
-        };
+        let shown = if args.json { in_json(&json!({ "name": name, "text": text })) } else { text.to_owned() };
         print(&shown)?;
         return Ok(ExitCode::SUCCESS);
     }

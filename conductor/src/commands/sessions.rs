@@ -43,7 +43,10 @@ pub fn run(global: &Global, args: &SessionsArgs) -> ExitCode {
     let lists = matches!(args.action, None | Some(SessionsAction::Ls(_)));
     let is_lost = args.list.json && matches!(args.action, Some(SessionsAction::Export(_)));
     if !lists && (args.list.chooses() || is_lost) {
-        say(COMMAND, "flags before the action are for all sessions; give those of the action behind its name");
+        say(
+            COMMAND,
+            "flags before the action are for all sessions; give those of the action behind its name",
+        );
         return ExitCode::from(USAGE);
     }
     ended(COMMAND, act(global, args))

@@ -238,7 +238,8 @@ mod tests {
     #[test]
     #[allow(clippy::unwrap_used, reason = "tests fail by panicking")]
     fn what_is_not_seen_is_shown_by_each_and_json_says_the_same() {
-        let unseen = "\u{ad}\u{61c}\u{200b}\u{200e}\u{2028}\u{202e}\u{2060}\u{2069}\u{feff}\u{e0041}\u{9b}\u{7f}";
+        let unseen =
+            "\u{ad}\u{61c}\u{200b}\u{200e}\u{2028}\u{202e}\u{2060}\u{2069}\u{feff}\u{e0041}\u{9b}\u{7f}";
         let value = Value::from(format!("a{unseen}👩\u{200d}👧\n"));
         let told = in_json(&value);
         assert_eq!(told.chars().filter(|c| is_unseen(*c)).collect::<String>(), "\n", "{told}");

@@ -21,8 +21,8 @@ use crate::{
     connection::Hub,
     frame::escape,
     grants::{
-        self, Book, Found, Grant, LONGEST_TIME, MOST_BYTES, MOST_OF_AUTHOR, MOST_OF_SCOPE, MOST_REASON, Scope,
-        TooMany, USUAL_TIME,
+        self, Book, Found, Grant, LONGEST_TIME, MOST_BYTES, MOST_OF_AUTHOR, MOST_OF_SCOPE, MOST_REASON,
+        Scope, TooMany, USUAL_TIME,
     },
     identity::Relation,
     journal::Journal,

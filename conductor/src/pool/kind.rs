@@ -239,8 +239,7 @@ impl Kind {
         (self.last_exit, self.last_exit_told) = match key.person {
             None => (exit.summary(), health::told_to_all(exit)),
             Some(_) => {
-                let told =
-                    if exit.is_crash() { "ended unasked; its user was told how" } else { "was ended" };
+                let told = if exit.is_crash() { "ended unasked; its user was told how" } else { "was ended" };
                 (told.to_owned(), told.to_owned())
             }
         };

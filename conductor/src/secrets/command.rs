@@ -44,8 +44,7 @@ pub(super) async fn ask(source: &SecretSource, agent: &str, person: &Person) -> 
         ("SECRETS_AGENT", agent.into()),
     ];
     env.extend(told.map(|(name, value)| (name.into(), value.into())));
-    let errand =
-        Errand::of(&source.command, env).map_err(|why| refused(&format!("cannot be run: {why}")))?;
+    let errand = Errand::of(&source.command, env).map_err(|why| refused(&format!("cannot be run: {why}")))?;
     let run = async {
         let mut running =
             process::run_errand(errand).await.map_err(|why| refused(&format!("cannot be run: {why}")))?;

@@ -214,7 +214,9 @@ fn whoever_reads_no_more_has_seen_enough() {
 #[test]
 fn json_for_machines_harms_no_terminal_that_it_is_shown_in() {
     let odd = "a\u{202e}b\u{200b}c\u{e0041}d\u{9b}";
-    let service = Service::with_agents("[agents.odd]\ncommand = 'sh'\ntitle = \"a\\u202eb\\u200bc\\U000e0041d\\u009b\"\n");
+    let service = Service::with_agents(
+        "[agents.odd]\ncommand = 'sh'\ntitle = \"a\\u202eb\\u200bc\\U000e0041d\\u009b\"\n",
+    );
     for args in [&["agents", "--json"][..], &["models", "--json"]] {
         let done = service.run(args);
         assert_eq!(done.code, Some(0), "{done:?}");

@@ -92,7 +92,8 @@ fn v07_who_gives_grants_does_not_read_by_that() {
     let rule = "[[rule]]\nid = 'asked'\neffect = 'ask'\nreason = 'ask them'\nrun = { program = ['truncate'] }\n\
                 ask = { approvers = { team = ['leads'] }, driver = false }\n";
     let service = service(&json!({})).rules(&format!("{RULES}\n{rule}")).start();
-    let (ann, lea) = (Person::named(&service, "ann"), Person::new(&service, &["--user", "lea", "--role", "approver"]));
+    let (ann, lea) =
+        (Person::named(&service, "ann"), Person::new(&service, &["--user", "lea", "--role", "approver"]));
     let max = Person::new(&service, &["--user", "max", "--role", "approver", "--team", "leads"]);
     let mut editor = ann.editor(&service);
     editor.decides();
@@ -100,7 +101,10 @@ fn v07_who_gives_grants_does_not_read_by_that() {
     let turn = editor.prompt_do(&session, &asks(&["truncate -s 0 plans-of-ann"]));
     let mut waiting = Vec::new();
     conductor_tests::harness::poll_until(std::time::Duration::from_secs(30), || {
-        waiting = crate::json_of(&max.run(&service, &["approvals", "ls", "--json"]))["approvals"].as_array().unwrap().clone();
+        waiting = crate::json_of(&max.run(&service, &["approvals", "ls", "--json"]))["approvals"]
+            .as_array()
+            .unwrap()
+            .clone();
         !waiting.is_empty()
     });
     let id = waiting[0]["id"].as_str().unwrap().to_owned();
@@ -114,7 +118,8 @@ fn v07_who_gives_grants_does_not_read_by_that() {
         assert!(said.contains(nothing) && !said.contains("plans-of-ann"), "{said}");
     }
     // Whose answer it would be sees what is asked, and may allow it ahead of time.
-    let shown = max.run(&service, &[&["grants", "give"][..], &scope, &["--approval", &id, "--dry-run"]].concat());
+    let shown =
+        max.run(&service, &[&["grants", "give"][..], &scope, &["--approval", &id, "--dry-run"]].concat());
     assert!(String::from_utf8_lossy(&shown.stdout).contains("plans-of-ann"), "{shown:?}");
     assert!(max.run(&service, &["approvals", "deny", &id]).status.success());
     editor.stop_reason(&turn);
@@ -127,7 +132,10 @@ fn a_list_comes_by_pages() {
     let ids: Vec<String> =
         (0..3).map(|_| give(&service, &admin, &["--session", &session, "--run", LINE])).collect();
     let some = admin.run(&service, &["grants", "ls", "--limit", "2"]);
-    assert!(some.status.success() && text(&some).contains("there are more than 2; --limit shows more"), "{some:?}");
+    assert!(
+        some.status.success() && text(&some).contains("there are more than 2; --limit shows more"),
+        "{some:?}"
+    );
     for (limit, has_more) in [("2", true), ("3", false)] {
         let some = crate::json_of(&admin.run(&service, &["grants", "ls", "--json", "--limit", limit]));
         assert_eq!(some["has_more"], has_more, "{some}");

@@ -80,10 +80,8 @@ async fn a_session_is_created_prompted_and_closed() {
 /// A plug-in shows whom the user talks to, so it must be the one that a route chose.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn whoever_creates_a_session_learns_which_agent_a_route_chose() {
-    let service = service(&json!({}))
-        .agent("other", &json!({}))
-        .set("route", json!([{ "to": "other" }]))
-        .start();
+    let service =
+        service(&json!({})).agent("other", &json!({})).set("route", json!([{ "to": "other" }])).start();
     let mut client = Typed::new(&service).await;
     for (agent, chosen) in [("", "other"), ("fake", "fake")] {
         let request = CreateSessionRequest {

@@ -5,7 +5,11 @@ use serde_json::json;
 use super::COMMAND;
 use crate::{
     cli::{KeyAction, KeyArgs},
-    commands::{finish::say, table::Table, terminal::{print, print_json}},
+    commands::{
+        finish::say,
+        table::Table,
+        terminal::{print, print_json},
+    },
     ledger::{
         Settings,
         evidence::{

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use serde_json::{Value, value::RawValue};
 
 use crate::{
-    commands::{terminal::{clean, harmless}},
+    commands::terminal::{clean, harmless},
     frame::escape,
     ledger::{
         cell::Cell,

@@ -268,7 +268,8 @@ impl<'a> Task<'a> {
         if !ids::is_part(given) {
             return Err(format!("`{}` is no session's id", escape(given.as_bytes(), 100)));
         }
-        let filter = Filter { id_prefix: Some(given.to_owned()), limit: ids::CANDIDATES + 1, ..Filter::default() };
+        let filter =
+            Filter { id_prefix: Some(given.to_owned()), limit: ids::CANDIDATES + 1, ..Filter::default() };
         let history = History::new(self.settings.clone(), None);
         let found = history.sessions(&filter).await.map_err(|error| self.untouched(&error))?.items;
         let picked = pick(found.iter().map(|s| s.session_id.as_str()), given, Part::Beginning)?;

@@ -10,7 +10,10 @@ use tokio::{
 use tonic::{Code, Status};
 
 use super::{
-    super::{finish::say, terminal::{harmless, write}},
+    super::{
+        finish::say,
+        terminal::{harmless, write},
+    },
     COMMAND,
 };
 use crate::{

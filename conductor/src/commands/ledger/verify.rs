@@ -9,7 +9,10 @@ use super::{exists, unreadable};
 use crate::{
     cli::VerifyArgs,
     clock,
-    commands::{progress::ProgressLine, terminal::{print, print_json}},
+    commands::{
+        progress::ProgressLine,
+        terminal::{print, print_json},
+    },
     ledger::{
         Settings,
         evidence::{

@@ -10,7 +10,10 @@ use crate::{
     cli::{Global, QueueArgs},
     client::Client,
     clock::rfc3339_us,
-    commands::{table::Table, terminal::{Style, in_json}},
+    commands::{
+        table::Table,
+        terminal::{Style, in_json},
+    },
     frame::escape,
     proto::{CancelQueuedRequest, ListQueueRequest, PromptQueued},
 };

@@ -278,10 +278,5 @@ fn not_recorded(kind: Kind) -> Event {
 
 /// A prompt that waits.
 pub(super) fn queued(prompt: QueuedPrompt) -> PromptQueued {
-    PromptQueued {
-        entry: prompt.entry,
-        user: prompt.user,
-        text: prompt.text,
-        since_us: micros(prompt.since),
-    }
+    PromptQueued { entry: prompt.entry, user: prompt.user, text: prompt.text, since_us: micros(prompt.since) }
 }

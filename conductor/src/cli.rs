@@ -200,7 +200,7 @@ pub struct ConnectArgs {
 #[command(
     after_help = "The answer goes to stdout, everything else to stderr. On a terminal, Markdown is rendered\n\
     and thoughts are shown; NO_COLOR=1 turns that off. With --json, stdout has one JSON object\n\
-    per line: its \"event\" is session, text, thought, tool, plan, permission, usage, notice,\n\
+    per line: its \"event\" is session, text, user, thought, tool, plan, permission, usage, notice,\n\
     update, end or error, and \"raw\" is what the agent sent.\n\
     Exit codes: 0 the turn ended, 1 it failed, 2 command line, 3 cut short, 130 cancelled."
 )]

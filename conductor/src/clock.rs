@@ -38,6 +38,12 @@ pub fn rfc3339_us(at_us: i64) -> String {
     rfc3339(UNIX_EPOCH + since).unwrap_or_default()
 }
 
+/// A moment in microseconds since 1970, as records have it; the first one for all before.
+pub fn micros(moment: SystemTime) -> i64 {
+    let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}
+
 /// A duration as people write it: `500ms`, `30s`, `5m`, `2h`, `7d`, `1w`.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

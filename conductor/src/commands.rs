@@ -9,6 +9,7 @@ mod diff;
 pub mod doctor;
 mod events;
 mod finish;
+mod ids;
 pub mod ledger;
 pub mod login;
 mod markdown;

@@ -200,6 +200,8 @@ pub struct Service {
     pub drain_timeout: Duration,
     /// Most editor and tool connections at once.
     pub max_connections: usize,
+    /// Those of one user.
+    pub max_connections_per_user: usize,
     /// Most sessions one editor connection may have open.
     pub max_sessions_per_connection: usize,
     /// Most agent processes that may be starting at once.

@@ -339,7 +339,7 @@ pub fn escape(bytes: &[u8], limit: usize) -> String {
     let mut text: String = String::from_utf8_lossy(cut)
         .chars()
         .flat_map(|c| {
-            let keep = !c.is_control() && !is_invisible(c);
+            let keep = !is_unseen(c);
             let escaped = (!keep).then(|| c.escape_default());
             keep.then_some(c).into_iter().chain(escaped.into_iter().flatten())
         })
@@ -350,10 +350,12 @@ pub fn escape(bytes: &[u8], limit: usize) -> String {
     text
 }
 
-/// Characters that reorder or hide text on a terminal.
-fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-        | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
+/// Characters that steer a terminal, turn the direction of what it shows, end lines, or take
+/// no room there: what is said with them is not what is seen.
+pub fn is_unseen(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
 }
 
 #[cfg(test)]

@@ -26,12 +26,12 @@ pub use self::{
     standing::{Author, Found, Refused, Wanted, judge},
 };
 use crate::{
+    clock::micros,
     identity::Caller,
     policy::{
         Command, SubAction,
         text::{join, shown},
     },
-    store::micros,
 };
 
 /// How long a grant lasts unless somebody says so, and at most.

@@ -16,6 +16,7 @@ mod layers;
 mod lease;
 mod login;
 mod looks;
+mod patience;
 mod policy;
 mod reading;
 mod rights;
@@ -71,9 +72,6 @@ const MAX_PENDING_RESETS: usize = 32;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a call may take to begin answering.
-const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-
 /// Flow-control windows: what may be in flight towards a slow peer.
 pub const STREAM_WINDOW: u32 = 1 << 20;
 /// The same for a whole connection.
@@ -110,10 +108,10 @@ pub async fn serve(
             hub.metrics.clone(),
         ))
         .layer(rights::Authorised::default())
+        .layer(patience::Patient::new(hub.config.clone()))
         .into_inner();
     let mut server = Server::builder()
         .layer(layers)
-        .timeout(CALL_TIMEOUT)
         .max_concurrent_streams(MAX_STREAMS)
         .http2_max_header_list_size(MAX_HEADER_BYTES)
         .http2_max_pending_accept_reset_streams(Some(MAX_PENDING_RESETS))

@@ -15,6 +15,8 @@ use std::fmt;
 use nix::unistd::{Uid, User};
 use sha2::{Digest as _, Sha256};
 
+use crate::frame::is_unseen;
+
 /// Characters that the name of a user or of a team may have.
 pub const MOST_NAME: usize = 100;
 
@@ -201,7 +203,7 @@ pub fn check_name(what: &str, name: &str) -> Result<(), String> {
         return Err(format!("the name of a {what} may have {MOST_NAME} characters, and this one has more"));
     }
     let shown = name.escape_debug();
-    if name.chars().any(is_unseen) {
+    if name.chars().any(|c| is_unseen(c) || (c.is_whitespace() && c != ' ')) {
         return Err(format!("the name of a {what} must be printable, and `{shown}` is not"));
     }
     if name.trim() != name {
@@ -240,15 +242,6 @@ pub fn file_name(name: &str) -> String {
         out.push_str(&hash);
     }
     out
-}
-
-/// Controls, line and paragraph ends, blanks without width, and what turns the
-/// direction of text.
-fn is_unseen(c: char) -> bool {
-    c.is_control()
-        || (c.is_whitespace() && c != ' ')
-        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
 }
 
 #[cfg(test)]

@@ -125,8 +125,10 @@ pub struct AgentStatus {
     pub title: String,
     /// Whether sessions can be started.
     pub state: AgentState,
-    /// Why not.
+    /// Why not, with what a process has said.
     pub reason: String,
+    /// The same for everybody.
+    pub reason_told: String,
     /// The command as configured.
     pub command: String,
     /// Whether it is the default.
@@ -137,8 +139,10 @@ pub struct AgentStatus {
     pub restarts: u64,
     /// How often it was quarantined.
     pub quarantines: u64,
-    /// How the last one ended.
+    /// How the last one ended, with what it said and where it ran.
     pub last_exit: String,
+    /// The same for everybody.
+    pub last_exit_told: String,
     /// Most processes at once.
     pub max: usize,
     /// Most processes that sessions of one user may have at once.

@@ -7,10 +7,12 @@
 //! that the ledger's derived tables come from frames alone and can be rebuilt
 //! from them.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use serde_json::{Value, json};
 use uuid::Uuid;
+
+use crate::clock::micros;
 
 /// What a frame belongs to and is numbered in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -192,8 +194,7 @@ pub fn note(method: &str, params: &Value) -> Vec<u8> {
 
 /// Now, in microseconds since 1970.
 pub fn now_us() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+    micros(SystemTime::now())
 }
 
 #[cfg(test)]

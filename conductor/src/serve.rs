@@ -2,6 +2,7 @@
 
 mod checkpoints;
 mod files;
+mod loading;
 mod premises;
 mod record;
 
@@ -23,8 +24,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use self::{
-    files::{Files, Read},
-    record::{open_ledger, open_store, start_feed},
+    files::Files,
+    loading::{Prepared, load, reload, remark},
+    record::{open_journal, open_ledger, open_store, start_feed},
 };
 use crate::{
     admin::{self, Admin, Sources},
@@ -33,17 +35,16 @@ use crate::{
     banner::Banner,
     catalogue::{Catalogue, probe::Probe},
     cli::{Global, ServeArgs},
-    config::{Config, Loaded, check_listen},
+    config::Config,
     connection::Hub,
+    feed::Feed,
     grpc,
     identity::{door::Door, oidc::Keys},
-    journal::{self, Journal, Recording},
+    journal::Recording,
     ledger::history::History,
-    metrics::Reloaded,
     notify::Manager,
-    policy::{Live, Policy, PolicyError, Publisher},
+    policy::Live,
     pool::Pool,
-    redact::Redaction,
     state::{ServiceState, StateDir, kept::Kept},
     store::{Books, catalogue::Unsaved},
     tasks::Tasks,
@@ -140,46 +141,6 @@ fn workers() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))
 }
 
-/// What is read before anything is started, so that a refusal leaves nothing
-/// behind.
-struct Prepared {
-    loaded: Loaded,
-    policy: Policy,
-    served: Option<Served>,
-    /// The files of both as they were before that.
-    read: Read,
-}
-
-fn load(args: &ServeArgs) -> Result<Prepared, String> {
-    let mut read = Read::default();
-    let file = config_file(args.config.as_deref(), &mut read);
-    let loaded = Config::load(file.as_deref(), std::env::vars_os()).map_err(|error| error.to_string())?;
-    let tls = &loaded.config.service.tls;
-    if let Some(listen) = args.listen {
-        check_listen(listen, tls).map_err(|refused| format!("--listen: {refused}"))?;
-    }
-    let served = Served::read(tls).map_err(|refused| format!("[service.tls]: {refused}"))?;
-    let policy = load_policy(args, &loaded.config, &mut read).map_err(|error| error.to_string())?;
-    Ok(Prepared { loaded, policy, served, read })
-}
-
-/// The configuration's file, if there is one. If not, one that somebody makes is a change, too.
-fn config_file(named: Option<&Path>, read: &mut Read) -> Option<PathBuf> {
-    let file = Config::file(named, std::env::vars_os());
-    match &file {
-        Some(file) => read.next(Some(file)),
-        None => Config::usual_files(std::env::vars_os()).iter().for_each(|file| read.next(Some(file))),
-    }
-    file
-}
-
-/// The rules that hold: of the file that was named, or the built-in ones.
-fn load_policy(args: &ServeArgs, config: &Config, read: &mut Read) -> Result<Policy, PolicyError> {
-    let file = args.policy.as_deref().or(config.policy.file.as_deref());
-    read.next(file);
-    Policy::load(file)
-}
-
 async fn serve(
     global: &Global,
     args: &ServeArgs,
@@ -200,26 +161,15 @@ async fn serve(
     strays::adopt(&metrics);
     let tasks = Tasks::counted(metrics.clone());
     let (publish, configured) = watch::channel(config.clone());
+    tasks.start("remarks", remark(policy.file().map(Path::to_path_buf)));
     let (rule, policy) = Live::new(policy);
-    let key = state.tag_key().map_err(|error| error.to_string())?;
-    let redaction = Redaction::new(&key, config.journal.patterns());
-    let settings = journal::Settings { redaction, ..(&config.journal).into() };
-    let (journal, recovered) = Journal::open(&state.path().join("journal"), settings)
-        .map_err(|error| format!("the journal cannot be opened: {error}"))?;
-    info!(
-        segments = recovered.segments,
-        frames = recovered.frames,
-        bytes = recovered.bytes,
-        took_ms = recovered.took.as_millis() as u64,
-        "the journal is open"
-    );
+    let journal = open_journal(&state, &config)?;
     let ledger = open_ledger(args, &config, state.path(), &journal, shipping, &metrics).await?;
     let (mut store, router, grants, tokens) = open_store(&state, &journal, &config).await?;
     let shares = store.shares().await.map_err(|error| format!("the shares cannot be read: {error}"))?;
     router.shared_before(shares);
     let kept = Kept::new(state.path());
     kept.sweep(|session| router.row(session).is_some());
-    let (saving, stop_saving) = (Tasks::default(), CancellationToken::new());
     let (offers, stamps) =
         store.catalogue().await.map_err(|error| format!("what the agents offer cannot be read: {error}"))?;
     let catalogue = Catalogue::new(offers, stamps);
@@ -227,8 +177,9 @@ async fn serve(
     let before = store.approvals().await.map_err(|error| format!("the approvals cannot be read: {error}"))?;
     let (approvals, news) = Approvals::new(before);
     let books = Books { grants: grants.clone(), approvals: approvals.clone(), catalogue: unsaved };
-    let keep = store.keep(router.clone(), tokens.clone(), books, metrics.clone(), stop_saving.clone());
-    saving.start("store", keep);
+    let saving = Saving::default();
+    let keep = store.keep(router.clone(), tokens.clone(), books, metrics.clone(), saving.stop.clone());
+    saving.tasks.start("store", keep);
     let premises = premises::take(state.path(), &journal);
     let pool = Pool::start(&config, premises.clone(), journal.clone(), metrics.clone(), &tasks);
     let hub = Hub {
@@ -249,21 +200,7 @@ async fn serve(
         closing: CancellationToken::new(),
     };
     let feed = start_feed(&hub, state.path(), shipping).await?;
-    let notifier = approvals::notify::run(
-        hub.approvals.clone(),
-        news,
-        hub.config.clone(),
-        metrics.clone(),
-        hub.closing.clone(),
-    );
-    tasks.start("notify", notifier);
-    // It ends after the ledger, which has a last checkpoint to make.
-    let sending = Tasks::counted(metrics.clone());
-    let log = hub.ledger.settings().evidence.log.clone();
-    sending.start(
-        "checkpoints",
-        checkpoints::run(log, hub.ledger.signed(), hub.config.clone(), metrics.clone()),
-    );
+    let sending = start_sending(&hub, news);
     let stop = CancellationToken::new();
     let most = config.service.max_connections;
     let spools = state.path().to_path_buf();
@@ -273,30 +210,14 @@ async fn serve(
     tasks.start("keys", keeper.run(hub.config.clone(), hub.draining.clone()));
     let door = Door::new(tokens, keys, hub.config.clone());
     let server = grpc::serve(listener, tls, hub.clone(), tethers, door, stop.clone());
-    tasks.start("server", async move {
-        if let Err(error) = server.await {
-            error!(%error, "the server ended");
-        }
-    });
+    let unserved = start_server(&tasks, server);
     let sources = sources(&hub);
     telemetry.report({
         let sources = sources.clone();
         move || sources.families()
     });
     start_admin(&hub, sources, config.service.admin)?;
-    state.write_endpoint(&endpoint).map_err(|error| error.to_string())?;
-    let agents = pool.status().borrow().clone();
-    let aside = config.feed.is_stdout();
-    let usual = Config::usual_files(std::env::vars_os());
-    let banner = Banner {
-        endpoint: &endpoint,
-        state: state.path(),
-        config: loaded.file.as_deref(),
-        usual: usual.first().map(PathBuf::as_path),
-        agents: &agents,
-    };
-    banner.print(aside);
-    info!(%endpoint, policy = hub.policy.current().revision(), "ready");
+    announce(&hub, &state, &endpoint, loaded.file.as_deref())?;
     let probe = Probe {
         catalogue,
         config: hub.config.clone(),
@@ -311,26 +232,81 @@ async fn serve(
     let manager = Manager::new(|name| std::env::var_os(name));
     manager.ready();
     let mut files = Files::new(read);
-    loop {
+    let outcome = loop {
         let wake = tokio::select! {
             wake = signals.next() => wake,
             () = files.changed() => Wake::Reload,
             () = manager.feed_watchdog(&hub.journal) => continue,
+            // Nobody would be served, and nobody would know.
+            () = unserved.cancelled() => {
+                break Err("the server has ended, so nobody is served; the log says why".to_owned());
+            }
         };
         if wake == Wake::Stop {
-            break;
+            break Ok(());
         }
         manager.reloading();
-        files.were_read(reload(args, loaded.file.as_deref(), &publish, &rule, &hub).await);
+        let started = (loaded.file.as_deref(), &*config);
+        files.were_read(reload(args, started, &publish, &rule, &hub).await);
         manager.ready();
-    }
+    };
     manager.stopping();
     tokio::select! {
         () = drain(&hub, &stop, &mut signals) => {}
         () = manager.feed_watchdog(&hub.journal) => {}
     }
-    stop_saving.cancel();
-    if timeout(STOP_TIMEOUT, saving.ended()).await.is_err() {
+    end_record(&hub, &saving, &feed, &sending).await;
+    drop(state);
+    outcome
+}
+
+/// What saves the store, until it is stopped.
+#[derive(Debug, Default)]
+struct Saving {
+    tasks: Tasks,
+    stop: CancellationToken,
+}
+
+/// Begins to tell people of what waits for them, and others of checkpoints. What is given back
+/// ends after the ledger, which has a last checkpoint to make.
+fn start_sending(hub: &Hub, news: approvals::News) -> Tasks {
+    let (config, metrics) = (hub.config.clone(), hub.metrics.clone());
+    let notifier = approvals::notify::run(
+        hub.approvals.clone(),
+        news,
+        config.clone(),
+        metrics.clone(),
+        hub.closing.clone(),
+    );
+    hub.tasks.start("notify", notifier);
+    let sending = Tasks::counted(metrics.clone());
+    let log = hub.ledger.settings().evidence.log.clone();
+    sending.start("checkpoints", checkpoints::run(log, hub.ledger.signed(), config, metrics));
+    sending
+}
+
+/// Says to clients on this host, to people and in the log that everything is there.
+fn announce(hub: &Hub, state: &ServiceState, endpoint: &str, file: Option<&Path>) -> Result<(), String> {
+    state.write_endpoint(endpoint).map_err(|error| error.to_string())?;
+    let agents = hub.pool.status().borrow().clone();
+    let aside = hub.config.borrow().feed.is_stdout();
+    let usual = Config::usual_files(std::env::vars_os());
+    let banner = Banner {
+        endpoint,
+        state: state.path(),
+        config: file,
+        usual: usual.first().map(PathBuf::as_path),
+        agents: &agents,
+    };
+    banner.print(aside);
+    info!(%endpoint, policy = hub.policy.current().revision(), "ready");
+    Ok(())
+}
+
+/// Brings to disk and to others what there is to say, once all others have ended.
+async fn end_record(hub: &Hub, saving: &Saving, feed: &Feed, sending: &Tasks) {
+    saving.stop.cancel();
+    if timeout(STOP_TIMEOUT, saving.tasks.ended()).await.is_err() {
         warn!("the sessions were not saved in time; the next start finds them in the journal");
     }
     // The last words are synced first, so that the ledger gets them, too.
@@ -340,8 +316,22 @@ async fn serve(
     if is_sent && timeout(STOP_TIMEOUT, sending.ended()).await.is_err() {
         warn!("the last checkpoint was not sent in time; the next start sends it");
     }
-    drop(state);
-    Ok(())
+}
+
+/// Starts the server. What is given back is cancelled once it has ended, in whatever way.
+fn start_server<E: std::fmt::Display>(
+    tasks: &Tasks,
+    server: impl Future<Output = Result<(), E>> + Send + 'static,
+) -> CancellationToken {
+    let ended = CancellationToken::new();
+    let ending = ended.clone().drop_guard();
+    tasks.start("server", async move {
+        if let Err(error) = server.await {
+            error!(%error, "the server ended");
+        }
+        drop(ending);
+    });
+    ended
 }
 
 /// Where clients on this host find the service. One that listens on every
@@ -413,63 +403,6 @@ fn start_admin(hub: &Hub, sources: Sources, address: Option<SocketAddr>) -> Resu
     Ok(())
 }
 
-/// A bad file changes nothing; a good one applies to new processes and
-/// sessions. Gives back which files were read.
-async fn reload(
-    args: &ServeArgs,
-    file: Option<&Path>,
-    publish: &watch::Sender<Arc<Config>>,
-    rule: &Publisher,
-    hub: &Hub,
-) -> Read {
-    let reloads = &hub.metrics.reloads;
-    let mut read = Read::default();
-    let file = config_file(args.config.as_deref().or(file), &mut read);
-    let loaded = Config::load(file.as_deref(), std::env::vars_os());
-    // The rules are read anew even if the rest cannot be used.
-    let config =
-        loaded.as_ref().map_or_else(|_| publish.borrow().clone(), |loaded| Arc::new(loaded.config.clone()));
-    let policy = load_policy(args, &config, &mut read);
-    let outcome = policy.as_ref().map(|policy| policy.revision().to_owned()).map_err(ToString::to_string);
-    rule.publish(policy);
-    // Said once it is in force, for whoever waits for that.
-    match outcome {
-        Ok(revision) => {
-            reloads.of(Reloaded::Policy).one();
-            info!(revision, "the policy was reloaded");
-        }
-        Err(refused) => {
-            reloads.of(Reloaded::PolicyRefused).one();
-            error!(refused, "the policy was not reloaded; the old one stays in force");
-        }
-    }
-    match loaded {
-        Ok(loaded) => {
-            let config = Arc::new(loaded.config);
-            let old = publish.borrow().service.clone();
-            if config.service.listen != old.listen {
-                warn!("a new listen address takes effect at the next start");
-            }
-            if config.service.tls.pair().is_some() != old.tls.pair().is_some() {
-                warn!("TLS is turned on or off at the next start");
-            }
-            if config.service.admin != old.admin || config.telemetry != publish.borrow().telemetry {
-                warn!("a new admin address and [telemetry] take effect at the next start");
-            }
-            reloads.of(Reloaded::Config).one();
-            publish.send_replace(config.clone());
-            hub.router.limits().apply(config.limits.clone());
-            hub.pool.reload(config).await;
-            info!("the configuration was reloaded");
-        }
-        Err(refused) => {
-            reloads.of(Reloaded::ConfigRefused).one();
-            error!(%refused, "the configuration was not reloaded; the old one stays in force");
-        }
-    }
-    read
-}
-
 /// Stops accepting, lets turns end, ends everything. A second signal skips the
 /// waiting.
 async fn drain(hub: &Hub, stop: &CancellationToken, signals: &mut Signals) {
@@ -532,5 +465,24 @@ impl Signals {
 
     async fn stop_again(&mut self) {
         while self.next().await != Wake::Stop {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn it_is_known_when_the_server_ends_however_it_does() {
+        let tasks = Tasks::default();
+        let refused = start_server(&tasks, async { Err::<(), _>("refused") });
+        let panicked = start_server(&tasks, async {
+            assert!(std::hint::black_box(false), "on purpose");
+            Ok::<_, String>(())
+        });
+        let serving = start_server(&tasks, std::future::pending::<Result<(), String>>());
+        refused.cancelled().await;
+        panicked.cancelled().await;
+        assert!(!serving.is_cancelled());
     }
 }

@@ -38,6 +38,7 @@ pub use self::bound::Bound;
 use self::catalogue::Unsaved;
 use crate::{
     approvals::Approvals,
+    clock::micros,
     grants::Book,
     identity::tokens::{Issued, Tokens},
     metrics::{Branch, Metrics},
@@ -371,12 +372,6 @@ fn session(row: &SqliteRow) -> Result<(Uuid, Row), sqlx::Error> {
             seq: row.try_get::<i64, _>(10)?.cast_unsigned(),
         },
     ))
-}
-
-/// Microseconds since 1970.
-pub fn micros(moment: SystemTime) -> i64 {
-    let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
 fn moment(micros: i64) -> SystemTime {

@@ -671,11 +671,17 @@ fn tagged(tag: &str) -> Vec<Running> {
     found
 }
 
-/// Fails unless the error's message contains one of the texts, in any case.
+/// Fails unless the error's message contains each of the texts, whatever their case.
 pub fn assert_says(error: &Value, texts: &[&str]) {
     let message = error["message"].as_str().unwrap_or_default().to_lowercase();
-    let said = texts.iter().any(|text| message.contains(&text.to_lowercase()));
-    assert!(said, "the message should say one of {texts:?}: {error}");
+    for text in texts {
+        assert!(message.contains(&text.to_lowercase()), "the message should say {text:?}: {error}");
+    }
+}
+
+/// What opens a session again, in its directory.
+pub fn open_params(service: &Service, session: &str) -> Value {
+    json!({ "sessionId": session, "cwd": service.work(), "mcpServers": [] })
 }
 
 /// A step that asks for permission and waits for the answer.

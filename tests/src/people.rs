@@ -73,6 +73,12 @@ pub fn owner(service: &Service) -> Person {
     Person { token: service.token(), id: String::new() }
 }
 
+/// Shares a session of the user the service runs as.
+pub fn share(service: &Service, session: &str, with: &str, role: &str) {
+    let shared = service.run(&["sessions", "share", session, "--with", with, "--as", role]);
+    assert!(shared.status.success(), "{shared:?}");
+}
+
 /// A connection to the service.
 pub async fn channel(service: &Service) -> Channel {
     Channel::from_shared(service.endpoint()).unwrap().connect().await.unwrap()

@@ -10,7 +10,7 @@ use conductor_tests::{
     clock::Clock,
     disk,
     editor::DEADLINE,
-    harness::{poll_until, service},
+    harness::{open_params, poll_until, service},
     net::Net,
 };
 use serde_json::{Value, json};
@@ -18,10 +18,6 @@ use uuid::Uuid;
 
 const HOUR: i64 = 3600;
 const DAY: i64 = 24 * HOUR;
-
-fn open_params(service: &conductor_tests::harness::Service, session: &str) -> Value {
-    json!({ "sessionId": session, "cwd": service.work(), "mcpServers": [] })
-}
 
 #[test]
 fn c09_order_is_by_number_and_not_by_time() {

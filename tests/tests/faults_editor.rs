@@ -351,7 +351,7 @@ fn e09_queue_of_prompts_is_bounded() {
     editor.wait_chunks(&session, 1);
     let queued: Vec<_> = (0..16).map(|number| editor.prompt(&session, &number.to_string())).collect();
     let over = editor.prompt(&session, "one too many");
-    assert_says(&editor.error_of(&over), &["16", "queue", "too many"]);
+    assert_says(&editor.error_of(&over), &["16 prompts are waiting for the running turn already"]);
     std::fs::write(gate, "").unwrap();
     for id in std::iter::once(&first).chain(&queued) {
         assert_eq!(editor.stop_reason(id), "end_turn");

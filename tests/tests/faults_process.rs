@@ -84,23 +84,22 @@ fn a18_stderr_cannot_forge_log_lines() {
 #[test]
 fn a19_every_way_to_die_is_named() {
     let service = service(&json!({})).set("agents.fake.restart.intensity", 100).start();
-    let deaths: [(Value, &[&str]); 5] = [
-        (json!({ "exit": 0 }), &["status 0", "code 0", "status: 0", "exit 0", "exited"]),
-        (json!({ "exit": 1 }), &["status 1", "code 1", "status: 1", "exit 1"]),
-        (json!({ "signal": 9 }), &["sigkill", "signal 9", "signal: 9"]),
-        (json!({ "signal": 4 }), &["sigill", "signal 4", "signal: 4"]),
-        (json!("abort"), &["sigabrt", "signal 6", "signal: 6"]),
+    let deaths = [
+        (json!({ "exit": 0 }), "exited with status 0"),
+        (json!({ "exit": 1 }), "exited with status 1"),
+        (json!({ "signal": 9 }), "was killed by SIGKILL"),
+        (json!({ "signal": 4 }), "was killed by SIGILL"),
+        (json!("abort"), "was killed by SIGABRT"),
     ];
     let mut editor = service.editor();
     for (death, words) in deaths {
         let session = editor.new_session(&service.work());
         let id = editor.prompt_do(&session, &json!([{ "stderr": "last words\n" }, death, "hang"]));
         let error = editor.error_of(&id);
-        assert_says(&error, words);
-        assert_says(&error, &["last words"]);
+        assert_says(&error, &[words, "last words"]);
     }
     let agent = service.agent_json("fake");
-    assert!(agent.to_string().to_lowercase().contains("abrt") || agent.to_string().contains('6'), "{agent}");
+    assert_eq!(agent["last_exit"], "was killed by SIGABRT", "{agent}");
     // A new session works at once: the deaths are below the intensity.
     let session = editor.new_session(&service.work());
     assert_eq!(editor.turn(&session, "alive"), ["echo: alive"]);
@@ -130,7 +129,7 @@ fn a20_crash_loop_ends_in_quarantine_until_restarted() {
         error["message"].as_str().unwrap_or_default().contains("conductor agents restart fake")
     });
     let error = quarantined.unwrap_or_else(|| panic!("never quarantined\n{}", editor.story()));
-    assert_says(&error, &["no licence", "status 4", "code 4"]);
+    assert_says(&error, &["exited with status 4", "no licence"]);
     assert!(service.agent_json("fake").to_string().to_lowercase().contains("quarantined"));
     let spawned = || service.log().matches("no licence").count();
     let before = spawned();
@@ -170,7 +169,7 @@ fn a21_descendants_die_with_a_crashed_agent_and_its_reader_ends() {
     let detached = json!({ "fork": { "detach": true, "hold_stdout": true, "ignore_sigterm": true } });
     // The descendant holds stdout, so there is no end of file to notice.
     let id = editor.prompt_do(&session, &json!([detached, { "exit": 5 }]));
-    assert_says(&editor.error_of(&id), &["status 5", "code 5", "status: 5", "exit 5"]);
+    assert_says(&editor.error_of(&id), &["exited with status 5"]);
     service.wait_gone(SLEEPER, ONE_SECOND);
 }
 
@@ -191,7 +190,7 @@ fn a23_stopped_agent_is_found_and_killed() {
     let (mut editor, session) = service.session();
     let id = editor.prompt_do(&session, &json!([{ "signal": 19 }, "hang"]));
     editor.set_deadline(Duration::from_secs(30));
-    assert_says(&editor.error_of(&id), &["stop", "sigstop", "sigkill", "signal"]);
+    assert_says(&editor.error_of(&id), &["was stopped by a signal for too long and was ended"]);
     wait_no_agent(&service, LADDER);
 }
 
@@ -213,7 +212,7 @@ fn a28_closed_stdout_counts_as_dead() {
     let service = service(&json!({ "ignore_eof": true })).start();
     let (mut editor, session) = service.session();
     let id = editor.prompt_do(&session, &json!(["close_stdout", "hang"]));
-    assert_says(&editor.error_of(&id), &["stdout", "output"]);
+    assert_says(&editor.error_of(&id), &["closed its stdout and was ended"]);
     wait_no_agent(&service, LADDER);
 }
 

@@ -18,6 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use conductor_tests::harness::program;
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -34,14 +35,6 @@ use rustix::{
 const DEADLINE: Duration = Duration::from_secs(20);
 /// What the issue promises for the death of a tree.
 const DEATH_DEADLINE: Duration = Duration::from_secs(1);
-
-/// The program under test, which cargo puts beside the directory of the test programs.
-fn conductor() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let program = test.ancestors().nth(2).unwrap().join("conductor");
-    assert!(program.exists(), "{program:?} is missing: run cargo build -p conductor first");
-    program
-}
 
 /// An empty directory of its own for one test.
 fn scratch(name: &str) -> PathBuf {
@@ -123,7 +116,7 @@ impl Guarded {
     fn start_with(flags: &[&str], command: &[&str], adjust: impl FnOnce(&mut Command)) -> Self {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_read_timeout(Some(DEADLINE)).unwrap();
-        let mut guard = guard_command(&conductor(), flags);
+        let mut guard = guard_command(&program("conductor"), flags);
         guard.args(["--control", "--"]).args(command);
         guard.stdin(OwnedFd::from(theirs)).stdout(Stdio::piped());
         adjust(&mut guard);
@@ -435,7 +428,7 @@ signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 os.execv(sys.argv[1], [sys.argv[1], 'guard', '--', 'sh', '-c', 'exit 42'])
 ";
     // A guard around the guard, so that a hanging one is noticed and ended.
-    let mut guarded = Guarded::start(&["python3", "-c", script, conductor().to_str().unwrap()]);
+    let mut guarded = Guarded::start(&["python3", "-c", script, program("conductor").to_str().unwrap()]);
     assert_eq!(guarded.wait().into_raw(), 42 << 8);
 }
 
@@ -565,7 +558,7 @@ fn f04_a_bad_working_directory_is_named() {
 
 /// Runs a guard as a person would, without a control descriptor.
 fn by_hand(flags: &[&str], command: &[&str]) -> Output {
-    guard_command(&conductor(), flags).arg("--").args(command).output().unwrap()
+    guard_command(&program("conductor"), flags).arg("--").args(command).output().unwrap()
 }
 
 #[test]
@@ -581,7 +574,7 @@ fn a_stdin_that_is_no_control_socket_is_refused() {
     let (ours, theirs) = UnixStream::pair().unwrap();
     drop(ours);
     for stdin in [Stdio::null(), OwnedFd::from(theirs).into()] {
-        let mut guard = guard_command(&conductor(), &["--control", "--", "true"]);
+        let mut guard = guard_command(&program("conductor"), &["--control", "--", "true"]);
         let output = guard.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let output = output.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(126));
@@ -593,7 +586,7 @@ fn a_stdin_that_is_no_control_socket_is_refused() {
 #[test]
 fn conductor_means_this_program_even_after_its_file_is_gone() {
     let copy = scratch("gone").join("old-release");
-    fs::copy(conductor(), &copy).unwrap();
+    fs::copy(program("conductor"), &copy).unwrap();
     let file = fs::File::open(&copy).unwrap();
     fs::remove_file(&copy).unwrap();
     let program = PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()));

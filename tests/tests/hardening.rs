@@ -9,10 +9,14 @@ use std::{
     net::TcpStream,
 };
 
-use conductor::proto::{ConnectRequest, ConnectResponse, RestartAgentRequest, Run, connect_request::Kind};
+use conductor::proto::{
+    ConnectRequest, ConnectResponse, RestartAgentRequest, Run, WhoAmIRequest, connect_request::Kind,
+    identity_client::IdentityClient,
+};
 use conductor_tests::{
     editor::DEADLINE,
-    harness::{Service, service},
+    harness::{Service, poll_until, service},
+    people::{Person, channel, owner},
     tunnel::{Tunnel, authorised, hello},
 };
 use serde_json::{Value, json};
@@ -127,6 +131,34 @@ fn connections_without_a_token_lock_nobody_out() {
         stream.read_to_end(&mut Vec::new()).unwrap();
     }
     assert_eq!(editor.turn(&session, "in spite of all"), ["echo: in spite of all"]);
+}
+
+#[test]
+fn one_user_cannot_take_every_connection() {
+    let service = service(&json!({})).set("service.max_connections_per_user", 2).start();
+    let (ann, bob) = (Person::named(&service, "ann"), Person::named(&service, "bob"));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let come = |who: &Person| {
+        runtime.block_on(async {
+            let mut client = IdentityClient::new(channel(&service).await);
+            let answer = client.who_am_i(who.request(WhoAmIRequest {})).await;
+            (client, answer.map(drop))
+        })
+    };
+    let ([first, second], third) = ([come(&ann), come(&ann)], come(&ann));
+    assert!(first.1.is_ok() && second.1.is_ok(), "{first:?} {second:?}");
+    let refused = third.1.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
+    assert!(refused.message().contains("service.max_connections_per_user"), "{refused:?}");
+    // Others come, and over one that is open, so does she.
+    let others = [come(&bob), come(&owner(&service)), come(&owner(&service)), come(&owner(&service))];
+    assert!(others.iter().all(|(_, answer)| answer.is_ok()), "{others:?}");
+    let mut client = second.0.clone();
+    assert!(runtime.block_on(client.who_am_i(ann.request(WhoAmIRequest {}))).is_ok());
+    drop(first);
+    let has_room = poll_until(DEADLINE, || come(&ann).1.is_ok());
+    assert!(has_room, "{}", service.log());
+    drop((second, client, others));
 }
 
 #[test]

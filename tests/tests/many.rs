@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use conductor_tests::{
     editor::{DEADLINE, Editor, Line},
-    harness::{Service, assert_says, permission, poll_until, service},
-    people::Person,
+    harness::{Service, assert_says, open_params, permission, poll_until, service},
+    people::{Person, share},
 };
 use nix::{
     sys::signal::{Signal, kill},
@@ -25,10 +25,6 @@ fn load(service: &Service, session: &str) -> Editor {
     let mut editor = service.editor();
     editor.call("session/load", &open_params(service, session));
     editor
-}
-
-fn open_params(service: &Service, session: &str) -> Value {
-    json!({ "sessionId": session, "cwd": service.work(), "mcpServers": [] })
 }
 
 /// What an editor has been shown, in order and without the framing: the user's
@@ -288,7 +284,7 @@ fn the_session_goes_on_with_who_is_left() {
     assert!(poll_until(Duration::from_secs(10), || service.agents_alive().is_empty()));
     assert_says(
         &second.call_error("session/prompt", &json!({ "sessionId": session, "prompt": [] })),
-        &["session"],
+        &["no such session"],
     );
 }
 
@@ -450,11 +446,6 @@ fn who_only_watches_cannot_drive() {
     assert_eq!(first.turn(&session, "still").last().unwrap(), "echo: still");
 }
 
-fn share(service: &Service, session: &str, with: &str, role: &str) {
-    let output = service.run(&["sessions", "share", session, "--with", with, "--as", role]);
-    assert!(output.status.success(), "{output:?}");
-}
-
 #[test]
 fn a_guest_drives_a_session_that_is_open_until_it_is_not_shared_any_more() {
     let service = plain();
@@ -485,7 +476,7 @@ fn a_guest_drives_a_session_that_is_open_until_it_is_not_shared_any_more() {
     let gone = || guest.call_error("session/prompt", &prompt);
     assert!(poll_until(Duration::from_secs(10), {
         let mut gone = gone;
-        move || gone()["message"].as_str().is_some_and(|text| text.contains("session"))
+        move || gone()["message"].as_str().is_some_and(|text| text.contains("not shared with you"))
     }));
     assert_eq!(owner.turn(&session, "alone").last().unwrap(), "echo: alone");
 }

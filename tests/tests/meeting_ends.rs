@@ -201,7 +201,7 @@ fn agent_that_closes_its_input_is_ended() {
     assert!(poll_until(DEADLINE, || closed.exists()));
     let ids = [editor.prompt(&session, "one"), editor.prompt(&session, "two")];
     for id in ids {
-        assert_says(&editor.error_of(&id), &["stdin", "input"]);
+        assert_says(&editor.error_of(&id), &["closed its stdin and was ended"]);
     }
 }
 

@@ -283,6 +283,8 @@ async fn the_service_says_the_same() {
         (&ann, other, Code::PermissionDenied),
         (&ann, ExplainRequest { role: "admin".into(), ..good.clone() }, Code::PermissionDenied),
         (&ann, ExplainRequest { teams: vec!["core".into()], ..good.clone() }, Code::PermissionDenied),
+        (&me, ExplainRequest { role: "admin".into(), ..good.clone() }, Code::InvalidArgument),
+        (&me, ExplainRequest { teams: vec!["core".into()], ..good.clone() }, Code::InvalidArgument),
         (
             &me,
             ExplainRequest { user: "bob".into(), role: "god".into(), ..good.clone() },
@@ -304,4 +306,49 @@ async fn the_service_says_the_same() {
     let nobody = Person { token: "x".into(), id: String::new() };
     let status = policy.explain(nobody.request(good)).await.unwrap_err();
     assert_eq!(status.code(), Code::Unauthenticated);
+}
+
+/// A rule for a team, another that a repository adds, and a third of somebody's own: what is
+/// explained is what would happen to the caller there.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_explained_is_what_holds_for_the_caller_there() {
+    let rules = "[[rule]]\nid = 'web'\neffect = 'allow'\nreason = 'theirs'\nwho = { team = ['web'] }\n\
+                 run = { program = ['truncate', 'ls', 'true'], words = 'any' }\n";
+    let builder = service(&json!({})).rules(rules);
+    let users = builder.dir().join("users");
+    fs::create_dir(&users).unwrap();
+    let deny = |id: &str, program: &str| {
+        format!(
+            "[[rule]]\nid = '{id}'\neffect = 'deny'\nreason = 'not here'\nrun = {{ program = ['{program}'] }}\n"
+        )
+    };
+    fs::write(users.join("ann.toml"), deny("own", "true")).unwrap();
+    let service = builder.set("policy.users", users.to_str().unwrap()).start();
+    for (dir, program) in [(service.work(), "ls"), (service.dir.join("other"), "truncate")] {
+        fs::create_dir(dir.join(".conductor")).unwrap();
+        fs::write(dir.join(".conductor/policy.toml"), deny("repository", program)).unwrap();
+    }
+    let ann = Person::new(&service, &["--user", "ann", "--team", "web"]);
+    let mut policy = PolicyClient::new(channel(&service).await);
+    for (program, further, decision) in [
+        ("truncate", false, PolicyEffect::Allow),
+        ("truncate", true, PolicyEffect::Deny),
+        ("ls", false, PolicyEffect::Deny),
+        ("true", false, PolicyEffect::Deny),
+    ] {
+        for user in ["", "ann"] {
+            let request = ExplainRequest {
+                action_json: json!({ "shell": program }).to_string(),
+                user: user.into(),
+                agent: "fake".into(),
+                cwd: service.work().to_str().unwrap().into(),
+                additional_directories: Vec::from_iter(
+                    further.then(|| service.dir.join("other").to_str().unwrap().to_owned()),
+                ),
+                ..ExplainRequest::default()
+            };
+            let said = policy.explain(ann.request(request)).await.unwrap().into_inner();
+            assert_eq!(said.decision(), decision, "{program} by {user:?}: {said:?}");
+        }
+    }
 }

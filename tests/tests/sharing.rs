@@ -11,8 +11,8 @@ use conductor::proto::{
 };
 use conductor_tests::{
     editor::{DEADLINE, Editor},
-    harness::{Service, assert_says, poll_until, service},
-    people::{Person, channel, owner},
+    harness::{Service, assert_says, open_params, poll_until, service},
+    people::{Person, channel, owner, share},
 };
 use serde_json::{Value, json};
 use tonic::{Code, Status, transport::Channel};
@@ -38,16 +38,8 @@ fn parked(service: &Service) -> String {
     session
 }
 
-fn open_params(service: &Service, session: &str) -> Value {
-    json!({ "sessionId": session, "cwd": service.work(), "mcpServers": [] })
-}
-
 fn listed(editor: &mut Editor) -> Vec<Value> {
     editor.call("session/list", &json!({}))["sessions"].as_array().unwrap().clone()
-}
-
-fn share(service: &Service, session: &str, with: &str, role: &str) {
-    out(&service.run(&["sessions", "share", session, "--with", with, "--as", role]));
 }
 
 /// The notes of a session's record, without those of its life.

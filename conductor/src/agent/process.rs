@@ -146,6 +146,17 @@ pub struct Errand {
     pub container: Option<Arc<Container>>,
 }
 
+impl Errand {
+    /// A program that the configuration names, for the service itself. What it says on its
+    /// stderr may be a secret.
+    pub fn of(command: &[String], env: Environment) -> Result<Self, String> {
+        let (program, args) = command.split_first().ok_or("it names no program")?;
+        let directory = File::open("/").map_err(|error| error.to_string())?;
+        let (program, args) = (program.into(), args.iter().map(Into::into).collect());
+        Ok(Self { program, args, env, directory: directory.into(), errors: Errors::Dropped, container: None })
+    }
+}
+
 /// Where the stderr of a command goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Errors {

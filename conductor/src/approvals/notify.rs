@@ -2,7 +2,7 @@
 //! an address of theirs is written to. Whatever comes of it, the question stands in the
 //! book; a failure is said in the log and counted.
 
-use std::{fs::File, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 use tokio::{io::AsyncReadExt as _, sync::watch, time::timeout};
@@ -11,7 +11,7 @@ use url::Url;
 
 use super::{Approval, Approvals, News};
 use crate::{
-    agent::process::{self, Environment, Errand, Errors},
+    agent::process::{self, Environment, Errand},
     clock,
     config::{self, Config},
     fetch,
@@ -134,19 +134,13 @@ fn said(approval: &Approval) -> Value {
 }
 
 async fn run_command(command: &[String], said: &str) -> Result<(), String> {
-    let [program, args @ ..] = command else { return Ok(()) };
+    if command.is_empty() {
+        return Ok(());
+    }
     let refused = |why: &str| format!("approvals.notify.command {why}");
     let mut env: Environment = std::env::vars_os().collect();
     env.insert(VARIABLE.into(), said.into());
-    let directory = File::open("/").map_err(|error| refused(&format!("cannot be run: {error}")))?;
-    let errand = Errand {
-        program: program.into(),
-        args: args.iter().map(Into::into).collect(),
-        env,
-        directory: directory.into(),
-        errors: Errors::Dropped,
-        container: None,
-    };
+    let errand = Errand::of(command, env).map_err(|why| refused(&format!("cannot be run: {why}")))?;
     let mut running =
         process::run_errand(errand).await.map_err(|why| refused(&format!("cannot be run: {why}")))?;
     let mut output = (&mut running.output).take(MOST_OUTPUT);

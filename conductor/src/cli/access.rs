@@ -9,7 +9,7 @@ use super::EndpointArgs;
 use crate::clock;
 
 /// Which session to share, and with whom.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct ShareSessionArgs {
     /// The session's id, its beginning if there is only one such, or `last`
     pub id: String,
@@ -37,7 +37,7 @@ pub enum GivenAccess {
 }
 
 /// Which share to take back.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct UnshareSessionArgs {
     /// The session's id, its beginning if there is only one such, or `last`
     pub id: String,
@@ -53,7 +53,7 @@ pub struct UnshareSessionArgs {
 }
 
 /// Which session's shares to list.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct ListSharesArgs {
     /// The session's id, its beginning if there is only one such, or `last`
     pub id: String,

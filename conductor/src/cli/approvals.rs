@@ -25,12 +25,12 @@ pub enum ApprovalsAction {
     Watch(WatchApprovalsArgs),
     /// Allow what is asked, this once
     #[command(
-        after_help = "Exit status: 0 if the answer counts, 1 if not: somebody was first, or it is for others."
+        after_help = "Exit codes: 0 if the answer counts, 1 if not: somebody was first, or it is for others."
     )]
     Allow(AnswerApprovalArgs),
     /// Deny what is asked
     #[command(
-        after_help = "Exit status: 0 if the answer counts, 1 if not: somebody was first, or it is for others."
+        after_help = "Exit codes: 0 if the answer counts, 1 if not: somebody was first, or it is for others."
     )]
     Deny(AnswerApprovalArgs),
 }
@@ -45,7 +45,7 @@ pub struct ListApprovalsArgs {
     #[arg(long, value_name = "ID")]
     pub session: Option<String>,
     /// At most so many
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: u32,
     /// Where the service is.
     #[command(flatten)]

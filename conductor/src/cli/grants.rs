@@ -121,8 +121,8 @@ pub struct ListGrantsArgs {
     #[arg(long, value_name = "ID")]
     pub session: Option<String>,
     /// At most so many
-    #[arg(long, value_name = "N", default_value_t = 1000)]
-    pub limit: usize,
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub limit: u32,
     /// Where the service is.
     #[command(flatten)]
     pub endpoint: EndpointArgs,

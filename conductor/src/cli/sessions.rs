@@ -9,7 +9,6 @@ use crate::{clock, config::GivenUrl};
 
 /// What to do with sessions.
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
 pub struct SessionsArgs {
     /// Something else than listing.
     #[command(subcommand)]
@@ -97,12 +96,48 @@ pub struct ListSessionsArgs {
     /// does not begin with /, the end of a path is enough
     #[arg(long, value_name = "PATH")]
     pub path: Option<String>,
-    /// At most so many
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
-    pub limit: u32,
+    /// At most so many [default: 50]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub limit: Option<u32>,
     /// Print JSON, for machines
     #[arg(long)]
     pub json: bool,
+}
+
+impl HistoryArgs {
+    /// Flags stand before or after an action; those after it count first.
+    pub fn or(&self, before: &Self) -> Self {
+        Self {
+            endpoint: self.endpoint.clone(),
+            database_url: self.database_url.clone().or_else(|| before.database_url.clone()),
+            config: self.config.clone().or_else(|| before.config.clone()),
+        }
+    }
+}
+
+impl ListSessionsArgs {
+    /// The same for all that says which sessions to list.
+    pub fn or(&self, before: &Self) -> Self {
+        let text = |own: &Option<String>, before: &Option<String>| own.clone().or_else(|| before.clone());
+        Self {
+            history: self.history.or(&before.history),
+            user: text(&self.user, &before.user),
+            agent: text(&self.agent, &before.agent),
+            model: text(&self.model, &before.model),
+            since: self.since.or(before.since),
+            text: text(&self.text, &before.text),
+            path: text(&self.path, &before.path),
+            limit: self.limit.or(before.limit),
+            json: self.json || before.json,
+        }
+    }
+
+    /// Whether it says which sessions to list.
+    pub fn chooses(&self) -> bool {
+        let Self { history: _, user, agent, model, since, text, path, limit, json: _ } = self;
+        let texts = [user, agent, model, text, path];
+        texts.iter().any(|text| text.is_some()) || since.is_some() || limit.is_some()
+    }
 }
 
 /// Which session to show.
@@ -119,7 +154,7 @@ pub struct ShowSessionArgs {
 }
 
 /// Which session's queue.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct QueueArgs {
     /// The session's id, its beginning if there is only one such, or `last`
     pub id: String,
@@ -159,7 +194,7 @@ pub enum ExportFormat {
 }
 
 /// Which session to follow.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct AttachSessionArgs {
     /// The session's id, its beginning if there is only one such, or `last`
     pub id: String,
@@ -175,7 +210,7 @@ pub struct AttachSessionArgs {
 }
 
 /// Which session to close.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct CloseSessionArgs {
     /// The session's id, its beginning if there is only one such, or `last`
     pub id: String,

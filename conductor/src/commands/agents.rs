@@ -16,7 +16,7 @@ use self::login::Wanted;
 use super::{
     finish::{finish, say},
     table::Table,
-    terminal::{Style, print, write},
+    terminal::{Style, harmless, in_json, print, write},
 };
 use crate::{
     cli::{AgentsAction, AgentsArgs, EndpointArgs, Global, ListArgs},
@@ -85,7 +85,7 @@ async fn show(global: &Global, args: &ListArgs, json: bool, watching: bool) -> R
     }
     let listed = client.agents().list(ListAgentsRequest {}).await.map_err(explain)?;
     let agents = listed.into_inner().agents;
-    print(&if json { format!("{:#}\n", all_as_json(&agents)) } else { table(&agents, Style::of(&stdout())) })
+    print(&if json { in_json(&all_as_json(&agents)) } else { table(&agents, Style::of(&stdout())) })
 }
 
 async fn watch(client: &Client, json: bool) -> Result<(), String> {
@@ -106,7 +106,7 @@ async fn watch(client: &Client, json: bool) -> Result<(), String> {
             _ = tick.tick(), if redraws && !first => grow(&mut agents, &mut since),
         }
         let shown = if json {
-            format!("{}\n", all_as_json(&agents))
+            harmless(format!("{}\n", all_as_json(&agents)))
         } else if redraws {
             screen(&table(&agents, style))
         } else {
@@ -154,7 +154,7 @@ async fn restart(
     print(&if json {
         let done =
             json!({ "name": name, "stopped": done.stopped, "quarantine_lifted": done.quarantine_lifted });
-        format!("{done:#}\n")
+        in_json(&done)
     } else {
         restarted(name, done.stopped, done.quarantine_lifted)
     })

@@ -9,14 +9,13 @@ use std::{
 };
 
 use serde_json::json;
-use tonic::Status;
 
 use self::shown::{as_json, block, outcome, time_left};
 use super::{
-    events::harmless,
-    finish::{finish, say},
+    finish::{explain, finish, say},
+    ids::{self, Part, pick},
     table::Table,
-    terminal::{Style, print},
+    terminal::{Style, in_json, print, print_json},
 };
 use crate::{
     cli::{AnswerApprovalArgs, ApprovalsAction, ApprovalsArgs, Global, ListApprovalsArgs, ShowApprovalArgs},
@@ -29,9 +28,6 @@ use crate::{
 
 /// What messages are said under.
 const COMMAND: &str = "approvals";
-
-/// The shortest end of an id that names a question.
-const SHORTEST_ID: usize = 4;
 
 /// Characters of an id in a table. Ids begin with the time, so their ends differ most.
 const SHORT_ID: usize = 8;
@@ -63,7 +59,7 @@ async fn list(global: &Global, args: &ListApprovalsArgs) -> Result<(), String> {
     let listed = listed.into_inner();
     if args.json {
         let all: Vec<_> = listed.approvals.iter().map(as_json).collect();
-        return print(&harmless(format!("{:#}\n", json!({ "approvals": all, "has_more": listed.has_more }))));
+        return print_json(&json!({ "approvals": all, "has_more": listed.has_more }));
     }
     let now = now_us();
     let mut table = Table::new(0);
@@ -105,7 +101,7 @@ async fn show(global: &Global, args: &ShowApprovalArgs) -> Result<(), String> {
     let id = resolve(&client, &args.id).await?;
     let approval = whole(&client, &id).await?;
     print(&match args.json {
-        true => harmless(format!("{:#}\n", as_json(&approval))),
+        true => in_json(&as_json(&approval)),
         false => block(&approval, now_us(), Style::of(&stdout())),
     })
 }
@@ -115,7 +111,7 @@ async fn answer(global: &Global, args: &AnswerApprovalArgs, answer: Answer) -> R
     let id = resolve(&client, &args.id).await?;
     let approval = decide(&client, id, answer, &args.reason).await?;
     print(&match args.json {
-        true => harmless(format!("{:#}\n", as_json(&approval))),
+        true => in_json(&as_json(&approval)),
         false => said(&approval),
     })
 }
@@ -144,23 +140,13 @@ pub(super) async fn resolve(client: &Client, given: &str) -> Result<String, Stri
     if given.parse::<uuid::Uuid>().is_ok() {
         return Ok(given.to_owned());
     }
-    let is_end =
-        (SHORTEST_ID..36).contains(&given.len()) && given.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
-    if !is_end {
+    if !ids::is_part(given) || given.len() < ids::SHORTEST {
         return Err("that is no id; `conductor approvals ls` lists them".to_owned());
     }
     let request = ListApprovalsRequest { include_ended: true, limit: 1000, ..Default::default() };
     let listed = client.approvals().list(request).await.map_err(|status| explain(client, &status))?;
-    let given = given.to_ascii_lowercase();
     let listed = listed.into_inner().approvals;
-    let mut found = listed.iter().filter(|approval| approval.id.ends_with(&given));
-    match (found.next(), found.next()) {
-        (Some(only), None) => Ok(only.id.clone()),
-        (Some(_), Some(_)) => Err(format!("several ids end with `{given}`; give more of it")),
-        (None, _) => Err(format!("no id ends with `{given}`; `conductor approvals ls --all` lists them")),
-    }
-}
-
-fn explain(client: &Client, status: &Status) -> String {
-    client.explain(status).message
+    let found = pick(listed.iter().map(|approval| approval.id.as_str()), given, Part::End)?;
+    let none = || format!("no id ends with `{given}`; `conductor approvals ls --all` lists them");
+    found.map(str::to_owned).ok_or_else(none)
 }

@@ -92,7 +92,7 @@ impl Conversation {
     /// Answers a request of the agent that this client cannot fulfil.
     pub(super) async fn cannot(&mut self, id: &[u8], method: &str) {
         let method = frame::escape(method.as_bytes(), 100);
-        let text = format!("`{method}` is not something that `conductor prompt` does");
+        let text = format!("`{method}` is not something that this client does");
         self.send(Refusal::new(code::METHOD_NOT_FOUND, text).frame(id)).await;
     }
 

@@ -14,7 +14,7 @@ use std::{io::stdout, process::ExitCode};
 use self::report::{Check, Verdict};
 use super::{
     finish::{block_on, fail},
-    terminal::{Style, print, width},
+    terminal::{Style, in_json, print, width},
 };
 use crate::{
     agent::strays,
@@ -32,7 +32,7 @@ pub fn run(global: &Global, args: &DoctorArgs) -> ExitCode {
         Err(message) => return fail(COMMAND, &message),
     };
     let text = if args.json {
-        format!("{:#}\n", report::as_json(&checks))
+        in_json(&report::as_json(&checks))
     } else {
         report::as_text(&checks, Style::of(&stdout()), width(&stdout()))
     };

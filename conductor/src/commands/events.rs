@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{permission::Question, tool::Calls, turn_usage::Usage};
+use super::{permission::Question, terminal::harmless, tool::Calls, turn_usage::Usage};
 
 /// The session is open.
 pub(super) fn session(id: &str, can_continue: bool) -> String {
@@ -95,18 +95,6 @@ fn milliseconds(time: Duration) -> u64 {
 /// shows: JSON escapes the older ones only, and a reader gets the same string.
 fn line(event: &Value) -> String {
     harmless(event.to_string())
-}
-
-/// JSON that says the same and harms no terminal.
-pub(super) fn harmless(text: String) -> String {
-    let harmful = |c: char| matches!(c, '\u{7f}'..='\u{9f}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    if !text.contains(harmful) {
-        return text;
-    }
-    // They stand within strings: nothing else in JSON may hold them.
-    text.chars()
-        .map(|c| if harmful(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() })
-        .collect()
 }
 
 #[cfg(test)]

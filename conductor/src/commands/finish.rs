@@ -5,8 +5,10 @@
 use std::process::ExitCode;
 
 use tokio::runtime::Builder;
+use tonic::Status;
 
 use super::terminal::clean;
+use crate::client::Client;
 
 /// Does the work of a command, and ends it.
 pub(super) fn finish(command: &str, work: impl Future<Output = Result<(), String>>) -> ExitCode {
@@ -24,6 +26,11 @@ pub(super) fn block_on<T>(work: impl Future<Output = T>) -> Result<T, String> {
     // A terminal that is being read, or an output that nobody reads, must not hold up the end.
     runtime.shutdown_background();
     Ok(done)
+}
+
+/// Cause and remedy of what the service refused.
+pub(super) fn explain(client: &Client, status: &Status) -> String {
+    client.explain(status).message
 }
 
 /// Says why a command fails.

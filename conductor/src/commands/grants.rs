@@ -12,11 +12,11 @@ use tonic::{Code, Status};
 
 use super::{
     approvals,
-    events::harmless,
-    finish::{finish, tell},
+    finish::{explain, finish, say, tell},
+    ids::{self, Part, pick},
     sessions::session_id,
     table::Table,
-    terminal::{self, Style, print},
+    terminal::{self, Style, in_json, print, print_json},
 };
 use crate::{
     cli::{
@@ -32,6 +32,9 @@ use crate::{
     },
 };
 
+/// What messages are said under.
+const COMMAND: &str = "grants";
+
 /// How much of one value is shown in a table.
 const SHOWN: usize = 100;
 
@@ -41,15 +44,12 @@ const SHOWN_ALONE: usize = 2000;
 /// How much of what is granted is shown: all of it, since a service grants nothing longer.
 const SHOWN_OF_PART: usize = 20_000;
 
-/// The shortest beginning of an id that names a grant.
-const SHORTEST_ID: usize = 4;
-
 /// Grants asked for at once.
 const PAGE: u32 = 500;
 
 /// Runs the command.
 pub fn run(global: &Global, args: &GrantsArgs) -> ExitCode {
-    finish("grants", async {
+    finish(COMMAND, async {
         match &args.action {
             GrantsAction::Give(args) => give(global, args).await,
             GrantsAction::Ls(args) => list(global, args).await,
@@ -164,10 +164,10 @@ async fn list(global: &Global, args: &ListGrantsArgs) -> Result<(), String> {
         Some(session) => session_id(&client, session).await?.to_string(),
         None => String::new(),
     };
-    let grants = all(&client, session, args.limit).await?;
+    let (grants, has_more) = some(&client, session, args.limit as usize).await?;
     if args.json {
         let grants: Vec<_> = grants.iter().map(as_json).collect();
-        return print(&harmless(format!("{:#}\n", json!({ "grants": grants }))));
+        return print_json(&json!({ "grants": grants, "has_more": has_more }));
     }
     let mut table = Table::new(0);
     table.row(["ID", "SCOPE", "WHAT", "USES", "LEFT", "BY"]);
@@ -188,7 +188,11 @@ async fn list(global: &Global, args: &ListGrantsArgs) -> Result<(), String> {
     if grants.is_empty() && stdout().is_terminal() {
         out.push_str("none; give one with `conductor grants give`\n");
     }
-    print(&out)
+    print(&out)?;
+    if has_more {
+        say(COMMAND, &format!("there are more than {}; --limit shows more", grants.len()));
+    }
+    Ok(())
 }
 
 async fn show(global: &Global, args: &ShowGrantArgs) -> Result<(), String> {
@@ -198,7 +202,7 @@ async fn show(global: &Global, args: &ShowGrantArgs) -> Result<(), String> {
         client.grants().get(GetGrantRequest { id }).await.map_err(|status| explain(&client, &status))?;
     let grant = got.into_inner().grant.unwrap_or_default();
     if args.json {
-        return print(&harmless(format!("{:#}\n", as_json(&grant))));
+        return print_json(&as_json(&grant));
     }
     let mut table = Table::new(0);
     table.row(["grant", &grant.id]);
@@ -222,7 +226,7 @@ async fn revoke(global: &Global, args: &RevokeGrantArgs) -> Result<(), String> {
         (Some(id), _) => {
             let grant = take_back(&client, resolve(&client, id).await?, &args.reason).await;
             let grant = grant.map_err(|status| explain(&client, &status))?;
-            print(&if args.json { harmless(format!("{:#}\n", as_json(&grant))) } else { revoked(&grant) })
+            print(&if args.json { in_json(&as_json(&grant)) } else { revoked(&grant) })
         }
         (None, by) => revoke_all(&client, by.as_deref().unwrap_or_default(), args).await,
     }
@@ -230,7 +234,7 @@ async fn revoke(global: &Global, args: &RevokeGrantArgs) -> Result<(), String> {
 
 /// Takes back all that somebody has given. One that cannot be does not keep the others.
 async fn revoke_all(client: &Client, author: &str, args: &RevokeGrantArgs) -> Result<(), String> {
-    let grants = all(client, String::new(), usize::MAX).await?;
+    let grants = all(client).await?;
     let (mut gone, mut failures) = (Vec::new(), Vec::new());
     for grant in grants.into_iter().filter(|grant| grant.author == author) {
         match take_back(client, grant.id.clone(), &args.reason).await {
@@ -243,7 +247,7 @@ async fn revoke_all(client: &Client, author: &str, args: &RevokeGrantArgs) -> Re
     let shown = escape(author.as_bytes(), SHOWN);
     if args.json {
         let gone: Vec<_> = gone.iter().map(as_json).collect();
-        print(&harmless(format!("{:#}\n", json!({ "grants": gone }))))?;
+        print_json(&json!({ "grants": gone }))?;
     } else if gone.is_empty() && failures.is_empty() {
         print(&format!("no grant that holds and that you may see is by {shown}\n"))?;
     } else {
@@ -266,25 +270,26 @@ async fn resolve(client: &Client, given: &str) -> Result<String, String> {
     if given.parse::<uuid::Uuid>().is_ok() {
         return Ok(given.to_owned());
     }
-    let given = given.to_ascii_lowercase();
-    if given.len() < SHORTEST_ID {
+    if given.len() < ids::SHORTEST {
         return Err(format!(
-            "give {SHORTEST_ID} characters of the id at least; `conductor grants ls` lists them"
+            "give {} characters of the id at least; `conductor grants ls` lists them",
+            ids::SHORTEST
         ));
     }
-    let grants = all(client, String::new(), usize::MAX).await?;
-    let mut found = grants.iter().filter(|grant| grant.id.starts_with(&given));
-    let shown = escape(given.as_bytes(), 40);
-    match (found.next(), found.next()) {
-        (Some(only), None) => Ok(only.id.clone()),
-        (Some(_), Some(_)) => Err(format!("several ids begin with `{shown}`; give more of it")),
-        (None, _) => Err(format!(
-            "no grant that holds has an id that begins with `{shown}`; `conductor grants ls` lists them"
-        )),
-    }
+    let grants = all(client).await?;
+    let found = pick(grants.iter().map(|grant| grant.id.as_str()), given, Part::Beginning)?;
+    found.map(str::to_owned).ok_or_else(|| {
+        let shown = escape(given.as_bytes(), 40);
+        format!("no grant that holds has an id that begins with `{shown}`; `conductor grants ls` lists them")
+    })
 }
 
-async fn all(client: &Client, session_id: String, most: usize) -> Result<Vec<Grant>, String> {
+async fn all(client: &Client) -> Result<Vec<Grant>, String> {
+    Ok(some(client, String::new(), usize::MAX).await?.0)
+}
+
+/// At most so many, and whether there are more.
+async fn some(client: &Client, session_id: String, most: usize) -> Result<(Vec<Grant>, bool), String> {
     let (mut grants, mut page_token) = (Vec::new(), String::new());
     loop {
         let request = ListGrantsRequest { session_id: session_id.clone(), page_size: PAGE, page_token };
@@ -293,14 +298,11 @@ async fn all(client: &Client, session_id: String, most: usize) -> Result<Vec<Gra
         grants.extend(listed.grants);
         page_token = listed.next_page_token;
         if page_token.is_empty() || grants.len() >= most {
+            let has_more = !page_token.is_empty() || grants.len() > most;
             grants.truncate(most);
-            return Ok(grants);
+            return Ok((grants, has_more));
         }
     }
-}
-
-fn explain(client: &Client, status: &Status) -> String {
-    client.explain(status).message
 }
 
 /// What would be granted, for people: as the service has understood it.
@@ -398,5 +400,5 @@ fn as_answer(answer: &CreateGrantResponse) -> String {
     shown["session_ids"] = json!(answer.session_ids);
     shown["more_sessions"] = answer.more_sessions.into();
     shown["digest"] = json!(answer.digest);
-    harmless(format!("{shown:#}\n"))
+    in_json(&shown)
 }

@@ -12,9 +12,9 @@ use serde_json::json;
 use tokio::{signal::ctrl_c, task::spawn_blocking};
 
 use super::{
-    events::harmless,
     finish::{fail, finish},
-    whoami::{as_json, as_text, ask, print},
+    terminal::{in_json, print},
+    whoami::{as_json, as_text, ask},
 };
 use crate::{
     cli::{EndpointArgs, Global, LoginArgs, LogoutArgs},
@@ -69,7 +69,7 @@ async fn login(global: &Global, args: &LoginArgs) -> Result<(), String> {
     logins.services.insert(url.clone(), login);
     state.write_logins(&logins).map_err(|error| error.to_string())?;
     print(&if args.json {
-        harmless(format!("{:#}\n", as_json(&answer, &url)))
+        in_json(&as_json(&answer, &url))
     } else {
         format!("logged in; all commands use this service from now on\n{}", as_text(&answer, &url))
     })
@@ -90,7 +90,7 @@ fn forget(global: &Global, args: &LogoutArgs) -> Result<(), String> {
     logins.current.take_if(|current| *current == url);
     state.write_logins(&logins).map_err(|error| error.to_string())?;
     print(&if args.json {
-        harmless(format!("{:#}\n", json!({ "endpoint": url, "logged_in": false })))
+        in_json(&json!({ "endpoint": url, "logged_in": false }))
     } else {
         format!("logged out of {url}; the token itself is good until it expires or is revoked\n")
     })

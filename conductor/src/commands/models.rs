@@ -5,10 +5,9 @@ use std::{io::stdout, process::ExitCode};
 use serde_json::{Value, json};
 
 use super::{
-    events::harmless,
     finish::finish,
     table::Table,
-    terminal::{Style, print},
+    terminal::{Style, in_json, print},
 };
 use crate::{
     cli::{Global, ModelsArgs},
@@ -31,7 +30,7 @@ async fn show(global: &Global, args: &ModelsArgs) -> Result<(), String> {
     let listed = listed.map_err(|status| client.explain(&status).message)?;
     let agents = chosen(listed.into_inner().agents, args)?;
     print(&match args.json {
-        true => harmless(format!("{:#}\n", agents.iter().map(as_json).collect::<Value>())),
+        true => in_json(&agents.iter().map(as_json).collect::<Value>()),
         false => text(&agents, Style::of(&stdout())),
     })
 }

@@ -1,17 +1,12 @@
 //! `conductor completions` and `conductor man`: what shells and `man` know of
 //! the command line, made from its definition, so that it cannot be stale.
 
-use std::{
-    fs, io,
-    io::{Write as _, stdout},
-    path::Path,
-    process::ExitCode,
-};
+use std::{fs, path::Path, process::ExitCode};
 
 use clap::CommandFactory as _;
 use clap_complete::Shell;
 
-use super::finish::fail;
+use super::{finish::fail, terminal::write};
 use crate::cli::Cli;
 
 /// Prints the completions for a shell.
@@ -42,12 +37,8 @@ pub fn man(directory: Option<&Path>) -> ExitCode {
 }
 
 fn print(command: &str, text: &[u8]) -> ExitCode {
-    let mut out = stdout().lock();
-    match out.write_all(text).and_then(|()| out.flush()) {
-        // Whoever reads no more has seen enough.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            fail(command, &format!("cannot write to stdout: {error}"))
-        }
-        _ => ExitCode::SUCCESS,
+    match write(text) {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(message) => fail(command, &message),
     }
 }

@@ -11,11 +11,10 @@ use std::{io::stdout, process::ExitCode, time::Duration};
 use serde_json::{Value, json};
 
 use super::{
-    events::harmless,
     finish::{block_on, fail},
     ledger,
     table::Table,
-    terminal::{Style, clean, print},
+    terminal::{Style, clean, in_json, print, print_json},
 };
 use crate::{
     cli::{CheckPolicyArgs, CoverageArgs, Global, PolicyAction, PolicyArgs, ShowPolicyArgs},
@@ -67,7 +66,7 @@ fn check(args: &CheckPolicyArgs) -> Result<ExitCode, String> {
             "rules": report.rules,
             "revision": report.revision,
         });
-        print(&harmless(format!("{shown:#}\n")))?;
+        print_json(&shown)?;
         return Ok(code);
     }
     let mut out = String::new();
@@ -107,11 +106,7 @@ fn show(args: &ShowPolicyArgs) -> Result<ExitCode, String> {
             let names: Vec<_> = presets::PRESETS.iter().map(|(name, _)| *name).collect();
             format!("there is no preset `{name}`; the presets are {}", names.join(", "))
         })?;
-        let shown = if args.json {
-            format!("{:#}\n", json!({ "name": name, "text": text }))
-        } else {
-            text.to_owned()
-        };
+        let shown = if args.json { in_json(&json!({ "name": name, "text": text })) } else { text.to_owned() };
         print(&shown)?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -124,7 +119,7 @@ fn show(args: &ShowPolicyArgs) -> Result<ExitCode, String> {
         let all = rows.iter().map(|(name, rules, revision, summary)| {
             json!({ "name": name, "rules": rules, "revision": revision, "summary": summary })
         });
-        print(&format!("{:#}\n", json!({ "presets": all.collect::<Vec<_>>() })))?;
+        print_json(&json!({ "presets": all.collect::<Vec<_>>() }))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = Table::new(0);

@@ -12,10 +12,9 @@ use std::{
 use serde_json::json;
 
 use super::{
-    events::harmless,
     finish::{block_on, fail, say},
     table::Table,
-    terminal::{Style, clean, print},
+    terminal::{Style, clean, in_json, print, print_json},
 };
 use crate::{
     catalogue::Offers,
@@ -75,7 +74,7 @@ fn explain(global: &Global, args: &ExplainRouteArgs) -> Result<ExitCode, String>
                 true => {
                     let shown = serde_json::to_value(&decision)
                         .map_err(|error| format!("it cannot be shown as JSON: {error}"))?;
-                    harmless(format!("{shown:#}\n"))
+                    in_json(&shown)
                 }
                 false => text(&decision, Style::of(&stdout())),
             })?;
@@ -84,7 +83,7 @@ fn explain(global: &Global, args: &ExplainRouteArgs) -> Result<ExitCode, String>
         Err(refused) => {
             say(COMMAND, &refused.to_string());
             if args.json {
-                print(&harmless(format!("{:#}\n", json!({ "error": refused.to_string() }))))?;
+                print_json(&json!({ "error": refused.to_string() }))?;
             }
             Ok(ExitCode::FAILURE)
         }

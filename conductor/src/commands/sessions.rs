@@ -19,9 +19,15 @@ use serde_json::json;
 use tonic::Code;
 
 use self::source::Source;
-use super::{finish::finish, terminal::write};
+use super::{
+    finish::{finish, say},
+    terminal::{in_json, write},
+};
 use crate::{
-    cli::{CloseSessionArgs, ExportFormat, Global, SearchArgs, SessionsAction, SessionsArgs},
+    cli::{
+        AttachSessionArgs, CloseSessionArgs, ExportFormat, Global, ListSharesArgs, QueueArgs, SearchArgs,
+        SessionsAction, SessionsArgs, ShareSessionArgs, UnshareSessionArgs,
+    },
     client::Client,
     proto::CloseSessionRequest,
 };
@@ -29,8 +35,20 @@ use crate::{
 /// What messages are said under.
 const COMMAND: &str = "sessions";
 
+/// Exit code for a command line that makes no sense, as clap has it.
+const USAGE: u8 = 2;
+
 /// Runs the command.
 pub fn run(global: &Global, args: &SessionsArgs) -> ExitCode {
+    let lists = matches!(args.action, None | Some(SessionsAction::Ls(_)));
+    let is_lost = args.list.json && matches!(args.action, Some(SessionsAction::Export(_)));
+    if !lists && (args.list.chooses() || is_lost) {
+        say(
+            COMMAND,
+            "flags before the action are for all sessions; give those of the action behind its name",
+        );
+        return ExitCode::from(USAGE);
+    }
     ended(COMMAND, act(global, args))
 }
 
@@ -64,30 +82,47 @@ impl From<String> for Failure {
 }
 
 async fn act(global: &Global, args: &SessionsArgs) -> Result<(), Failure> {
+    // Flags stand before or after the action.
+    let before = &args.list;
     match &args.action {
-        None => list::run(global, &args.list).await,
-        Some(SessionsAction::Ls(args)) => list::run(global, args).await,
+        None => list::run(global, before).await,
+        Some(SessionsAction::Ls(args)) => list::run(global, &args.or(before)).await,
         Some(SessionsAction::Show(args)) => {
-            let source = Source::open(global, &args.history).await?;
+            let source = Source::open(global, &args.history.or(&before.history), COMMAND).await?;
             let id = source.resolve(&args.id).await?;
             let dossier = source.dossier(id).await?;
-            print(&if args.json { dossier.as_json()? } else { show::transcript(&dossier) })
+            let json = args.json || before.json;
+            print(&if json { dossier.as_json()? } else { show::transcript(&dossier) })
         }
         Some(SessionsAction::Export(args)) => {
-            let source = Source::open(global, &args.history).await?;
+            let history = args.history.or(&before.history);
+            let source = Source::open(global, &history, COMMAND).await?;
             let id = source.resolve(&args.id).await?;
             match args.format {
                 ExportFormat::Jsonl => export::jsonl(&source, id).await,
-                ExportFormat::Bundle => bundle::bundle(global, &args.history, id).await,
+                ExportFormat::Bundle => bundle::bundle(global, &history, id).await,
                 ExportFormat::Markdown => print(&markdown_document::of(&source.dossier(id).await?)),
             }
         }
-        Some(SessionsAction::Attach(args)) => attach::run(global, args).await,
-        Some(SessionsAction::Queue(args)) => queue::run(global, args).await,
-        Some(SessionsAction::Close(args)) => close(global, args).await,
-        Some(SessionsAction::Share(args)) => share::share(global, args).await,
-        Some(SessionsAction::Unshare(args)) => share::unshare(global, args).await,
-        Some(SessionsAction::Shares(args)) => share::list(global, args).await,
+        Some(SessionsAction::Attach(args)) => {
+            attach::run(global, &AttachSessionArgs { json: args.json || before.json, ..args.clone() }).await
+        }
+        Some(SessionsAction::Queue(args)) => {
+            queue::run(global, &QueueArgs { json: args.json || before.json, ..args.clone() }).await
+        }
+        Some(SessionsAction::Close(args)) => {
+            close(global, &CloseSessionArgs { json: args.json || before.json, ..args.clone() }).await
+        }
+        Some(SessionsAction::Share(args)) => {
+            share::share(global, &ShareSessionArgs { json: args.json || before.json, ..args.clone() }).await
+        }
+        Some(SessionsAction::Unshare(args)) => {
+            share::unshare(global, &UnshareSessionArgs { json: args.json || before.json, ..args.clone() })
+                .await
+        }
+        Some(SessionsAction::Shares(args)) => {
+            share::list(global, &ListSharesArgs { json: args.json || before.json, ..args.clone() }).await
+        }
     }
 }
 
@@ -106,7 +141,7 @@ async fn close(global: &Global, args: &CloseSessionArgs) -> Result<(), Failure> 
         }
     })?;
     print(&if args.json {
-        format!("{:#}\n", json!({ "session_id": id.to_string(), "closed": true }))
+        in_json(&json!({ "session_id": id.to_string(), "closed": true }))
     } else {
         format!("session {id} is closed\n")
     })

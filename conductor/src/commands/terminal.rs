@@ -14,6 +14,9 @@ use nix::{
     sys::termios::{FlushArg, tcflush},
     unistd::read,
 };
+use serde_json::Value;
+
+use crate::frame::is_unseen;
 
 /// The longest line a terminal hands over at once.
 const LINE_BYTES: usize = 4096;
@@ -100,12 +103,8 @@ pub(super) fn fold(text: &str, room: usize) -> Vec<String> {
 /// stay, characters that steer a terminal or reverse the order of what it
 /// shows do not.
 pub(super) fn clean(text: &str) -> Cow<'_, str> {
-    let harmful = |c: char| {
-        (c.is_control() && c != '\n' && c != '\t')
-            || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-            // Marks of direction, and characters without width but those that join emoji.
-            || matches!(c, '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2060}' | '\u{feff}')
-    };
+    // Some scripts and emoji need what joins their parts, or keeps them apart.
+    let harmful = |c: char| is_unseen(c) && !matches!(c, '\n' | '\t' | '\u{200c}' | '\u{200d}');
     if !text.contains(harmful) {
         return text.into();
     }
@@ -162,6 +161,35 @@ fn wait(gone: &io::PipeReader) -> io::Result<()> {
     }
 }
 
+/// JSON that says the same and harms no terminal. Controls stand escaped in it already, but
+/// for the newlines between its parts.
+pub(super) fn harmless(text: String) -> String {
+    let harmful = |c: char| is_unseen(c) && c != '\n';
+    if !text.contains(harmful) {
+        return text;
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if harmful(c) {
+            // They stand within strings: nothing else in JSON may hold them.
+            c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| out.push_str(&format!("\\u{unit:04x}")));
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// A value for machines, which people may look at, too.
+pub(super) fn in_json(value: &Value) -> String {
+    harmless(format!("{value:#}\n"))
+}
+
+/// Writes a value to stdout.
+pub(super) fn print_json(value: &Value) -> Result<(), String> {
+    print(&in_json(value))
+}
+
 /// Writes to stdout. Whoever reads no more has seen enough.
 pub(super) fn print(text: &str) -> Result<(), String> {
     write(text.as_bytes()).map(drop)
@@ -205,5 +233,22 @@ mod tests {
     fn cleaning_keeps_text_and_disarms_the_rest() {
         assert_eq!(clean("a\n\tb é 👩‍👩‍👧"), "a\n\tb é 👩‍👩‍👧");
         assert_eq!(clean("\x1b[2J\r\u{7}\u{9b}x\u{202e}y"), "\\u{1b}[2J\\r\\u{7}\\u{9b}x\\u{202e}y");
+    }
+
+    #[test]
+    #[allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+    fn what_is_not_seen_is_shown_by_each_and_json_says_the_same() {
+        let unseen =
+            "\u{ad}\u{61c}\u{200b}\u{200e}\u{2028}\u{202e}\u{2060}\u{2069}\u{feff}\u{e0041}\u{9b}\u{7f}";
+        let value = Value::from(format!("a{unseen}👩\u{200d}👧\n"));
+        let told = in_json(&value);
+        assert_eq!(told.chars().filter(|c| is_unseen(*c)).collect::<String>(), "\n", "{told}");
+        assert_eq!(serde_json::from_str::<Value>(&told).unwrap(), value);
+        for shown in [clean(unseen).into_owned(), crate::frame::escape(unseen.as_bytes(), 100)] {
+            assert!(shown.is_ascii(), "{shown}");
+        }
+        for c in unseen.chars() {
+            assert!(crate::identity::check_name("user", &format!("a{c}b")).is_err(), "{c:?}");
+        }
     }
 }

@@ -1,18 +1,17 @@
 //! `conductor token`: gives others access to the service, and takes it back.
 
 use std::{
-    io::{self, IsTerminal as _, Write as _, stdout},
+    io::{IsTerminal as _, stdout},
     process::ExitCode,
 };
 
 use serde_json::{Value, json};
-use tonic::Status;
 
 use super::{
-    events::harmless,
-    finish::{finish, tell},
+    finish::{explain, finish, tell},
+    ids::{self, Part, pick},
     table::Table,
-    terminal::Style,
+    terminal::{Style, in_json, print, print_json},
 };
 use crate::{
     cli::{CreateTokenArgs, GivenRole, Global, ListTokensArgs, RevokeTokenArgs, TokenAction, TokenArgs},
@@ -25,9 +24,6 @@ use crate::{
 
 /// How much of one value is shown in a table.
 const SHOWN: usize = 100;
-
-/// The shortest beginning of an id that names a token.
-const SHORTEST_ID: usize = 4;
 
 /// Runs the command.
 pub fn run(global: &Global, args: &TokenArgs) -> ExitCode {
@@ -64,7 +60,7 @@ async fn create(global: &Global, args: &CreateTokenArgs) -> Result<(), String> {
     if args.json {
         let mut shown = as_json(&info);
         shown["token"] = made.token.into();
-        return print(&harmless(format!("{shown:#}\n")));
+        return print_json(&shown);
     }
     print(&format!("{}\n", made.token))?;
     tell(&format!(
@@ -105,7 +101,7 @@ async fn list(global: &Global, args: &ListTokensArgs) -> Result<(), String> {
     let tokens = all(&client).await?;
     if args.json {
         let tokens: Vec<_> = tokens.iter().map(as_json).collect();
-        return print(&harmless(format!("{:#}\n", json!({ "tokens": tokens }))));
+        return print_json(&json!({ "tokens": tokens }));
     }
     let mut table = Table::new(0);
     table.row(["ID", "USER", "TEAMS", "ROLE", "STATE", "EXPIRES", "MADE BY"]);
@@ -137,7 +133,7 @@ async fn revoke(global: &Global, args: &RevokeTokenArgs) -> Result<(), String> {
     let revoked = client.tokens().revoke(RevokeTokenRequest { id }).await;
     let info = revoked.map_err(|status| explain(&client, &status))?.into_inner().info.unwrap_or_default();
     print(&if args.json {
-        harmless(format!("{:#}\n", as_json(&info)))
+        in_json(&as_json(&info))
     } else {
         format!("token {} of {} is revoked\n", info.id, escape(info.user.as_bytes(), SHOWN))
     })
@@ -149,28 +145,18 @@ async fn resolve(client: &Client, given: &str) -> Result<String, String> {
         return Ok(given.to_owned());
     }
     // Whoever gives the token itself shall not find it in what we say.
-    let is_prefix =
-        (SHORTEST_ID..36).contains(&given.len()) && given.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
-    if !is_prefix {
+    if !ids::is_part(given) || given.len() < ids::SHORTEST {
         return Err("that is no token's id; `conductor token ls` lists them".to_owned());
     }
     let tokens = all(client).await?;
-    let given = given.to_ascii_lowercase();
-    let mut found = tokens.iter().filter(|token| token.id.starts_with(&given));
-    match (found.next(), found.next()) {
-        (Some(only), None) => Ok(only.id.clone()),
-        (Some(_), Some(_)) => Err(format!("several ids begin with `{given}`; give more of it")),
-        (None, _) => Err(format!("no token's id begins with `{given}`; `conductor token ls` lists them")),
-    }
+    let found = pick(tokens.iter().map(|token| token.id.as_str()), given, Part::Beginning)?;
+    let none = || format!("no token's id begins with `{given}`; `conductor token ls` lists them");
+    found.map(str::to_owned).ok_or_else(none)
 }
 
 async fn all(client: &Client) -> Result<Vec<ApiToken>, String> {
     let listed = client.tokens().list(ListTokensRequest {}).await;
     Ok(listed.map_err(|status| explain(client, &status))?.into_inner().tokens)
-}
-
-fn explain(client: &Client, status: &Status) -> String {
-    client.explain(status).message
 }
 
 fn state(token: &ApiToken) -> &'static str {
@@ -194,15 +180,4 @@ fn as_json(token: &ApiToken) -> Value {
         "expires_us": token.expires_us,
         "revoked_us": (token.revoked_us != 0).then_some(token.revoked_us),
     })
-}
-
-/// Writes to stdout. Whoever reads no more has seen enough.
-fn print(text: &str) -> Result<(), String> {
-    let mut out = stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(format!("cannot write to stdout: {error}"))
-        }
-        _ => Ok(()),
-    }
 }

@@ -5,19 +5,18 @@ use std::{io::stdout, process::ExitCode};
 use serde_json::{Value, json};
 
 use super::{
-    events::harmless,
     finish::finish,
     table::Table,
-    terminal::{Style, print},
+    terminal::{Style, in_json, print},
     turn_usage::count,
 };
 use crate::{
     cli::{Global, UsageArgs},
     client::Client,
+    clock::micros,
     frame::escape,
     identity::{TEAM, USER},
     proto::{GetUsageRequest, PartyUsage, UsedSums, party},
-    store::micros,
 };
 
 /// Characters of a name that are shown in the table.
@@ -39,7 +38,7 @@ async fn show(global: &Global, args: &UsageArgs) -> Result<(), String> {
     let parties = told.into_inner().parties;
     print(&if args.json {
         let parties: Vec<_> = parties.iter().map(as_json).collect();
-        harmless(format!("{:#}\n", json!({ "usage": parties })))
+        in_json(&json!({ "usage": parties }))
     } else {
         table(&parties, args.since.is_some())
     })

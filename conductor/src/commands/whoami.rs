@@ -1,14 +1,14 @@
 //! `conductor whoami`: who one is to the service, how that is proven, and until
 //! when.
 
-use std::{
-    io::{self, Write as _, stdout},
-    process::ExitCode,
-};
+use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use super::{events::harmless, finish::finish};
+use super::{
+    finish::finish,
+    terminal::{in_json, print},
+};
 use crate::{
     cli::{Global, WhoAmIArgs},
     client::Client,
@@ -26,7 +26,7 @@ pub fn run(global: &Global, args: &WhoAmIArgs) -> ExitCode {
         let client = Client::connect(global, &args.endpoint).await.map_err(|error| error.message)?;
         let answer = ask(&client).await?;
         print(&if args.json {
-            harmless(format!("{:#}\n", as_json(&answer, &client.endpoint)))
+            in_json(&as_json(&answer, &client.endpoint))
         } else {
             as_text(&answer, &client.endpoint)
         })
@@ -79,16 +79,5 @@ fn proof(answer: &WhoAmIResponse) -> (&'static str, &'static str) {
         ProofKind::Oidc => ("oidc", "token of"),
         ProofKind::Certificate => ("certificate", "certificate of"),
         ProofKind::Unspecified => ("unknown", "in a way that this version does not know"),
-    }
-}
-
-/// Writes to stdout. Whoever reads no more has seen enough.
-pub(super) fn print(text: &str) -> Result<(), String> {
-    let mut out = stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(format!("cannot write to stdout: {error}"))
-        }
-        _ => Ok(()),
     }
 }

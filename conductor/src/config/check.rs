@@ -94,6 +94,7 @@ impl Checker<'_> {
     fn service(&self, config: &Config) -> Result<(), ConfigError> {
         let service = &config.service;
         self.count(&["service", "max_connections"], service.max_connections, 1)?;
+        self.count(&["service", "max_connections_per_user"], service.max_connections_per_user, 1)?;
         self.count(&["service", "max_sessions_per_connection"], service.max_sessions_per_connection, 1)?;
         self.count(&["service", "parallel_spawns"], service.parallel_spawns, 1)?;
         self.count(&["service", "bad_tokens_per_minute"], service.bad_tokens_per_minute as usize, 1)?;

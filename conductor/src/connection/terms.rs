@@ -166,13 +166,14 @@ pub fn may_use(hub: &Hub, caller: &Caller, agent: &str) -> Result<(), Refusal> {
     }
 }
 
-/// The rules in force where somebody works in a directory: narrowed by what the repository
-/// there and the user add.
-pub fn rules_in(hub: &Hub, directory: &Path, user: Option<&str>) -> Arc<Policy> {
+/// The rules in force where somebody works in these directories: narrowed by what the
+/// repositories there and the user add.
+pub fn rules_in(hub: &Hub, directories: &[PathBuf], user: Option<&str>) -> Arc<Policy> {
     let config = hub.config.borrow().clone();
     let own = user.and_then(|user| own_rules(&config, user));
-    let repository = read_narrowing(&directory.join(REPOSITORY_FILE), Effect::Ask);
-    let narrowing: Vec<_> = repository.into_iter().chain(own).collect();
+    let repositories =
+        directories.iter().filter_map(|root| read_narrowing(&root.join(REPOSITORY_FILE), Effect::Ask));
+    let narrowing: Vec<_> = repositories.chain(own).collect();
     hub.policy.current().narrowed_by(&narrowing)
 }
 

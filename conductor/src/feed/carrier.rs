@@ -149,7 +149,10 @@ impl Carrier {
     async fn carry(&mut self, feed: &config::Feed, mut target: Target) -> Over {
         info!(to = target.shown(), "audit events are told");
         let mut waiting: VecDeque<(Cursor, String)> = VecDeque::new();
-        let mut reader = self.reader(feed, &mut waiting).await;
+        let mut reader = match self.reader(feed, &mut waiting).await {
+            Ok(reader) => reader,
+            Err(over) => return over,
+        };
         let mut synced = self.sources.journal.synced();
         let (mut saved, mut most, mut pause) = (reader.cursor(), feed.batch, FIRST_PAUSE);
         loop {
@@ -182,7 +185,10 @@ impl Carrier {
                             return over;
                         }
                     }
-                    Err(lost) => reader = self.lost(&lost, feed, &mut waiting).await,
+                    Err(lost) => match self.lost(&lost, feed, &mut waiting).await {
+                        Ok(anew) => reader = anew,
+                        Err(over) => return over,
+                    },
                 }
                 continue;
             }
@@ -192,6 +198,10 @@ impl Carrier {
             match target.deliver(lines).await {
                 Ok(()) => {
                     pause = FIRST_PAUSE;
+                    // It may have been a few long ones that were too much at once.
+                    if count == most {
+                        most = most.saturating_mul(2).min(feed.batch);
+                    }
                     self.sources.metrics.feed_events.add(count as u64);
                     self.works(&target);
                     if let Some((cursor, _)) = waiting.drain(..count).next_back() {
@@ -249,7 +259,11 @@ impl Carrier {
     }
 
     /// Goes on where the feed was, or begins.
-    async fn reader(&mut self, feed: &config::Feed, waiting: &mut VecDeque<(Cursor, String)>) -> Reader {
+    async fn reader(
+        &mut self,
+        feed: &config::Feed,
+        waiting: &mut VecDeque<(Cursor, String)>,
+    ) -> Result<Reader, Over> {
         let file = self.sources.state.join(FILE);
         let start = match fs::read_to_string(&file) {
             Ok(text) => match Cursor::parse(text.trim()) {
@@ -262,12 +276,15 @@ impl Carrier {
                 return self.lost(&FeedError::Unknown, feed, waiting).await;
             }
         };
+        let mut pause = FIRST_PAUSE * 5;
         loop {
             match self.open(feed, start).await {
-                Ok(reader) => return reader,
+                Ok(reader) => return Ok(reader),
                 Err(FeedError::Journal(why)) => {
                     warn!(why, "the feed cannot begin; this is tried again");
-                    sleep(FIRST_PAUSE * 5).await;
+                    if let Some(over) = self.pause(feed, &mut pause).await {
+                        return Err(over);
+                    }
                 }
                 Err(lost) => return self.lost(&lost, feed, waiting).await,
             }
@@ -285,7 +302,7 @@ impl Carrier {
         lost: &FeedError,
         feed: &config::Feed,
         waiting: &mut VecDeque<(Cursor, String)>,
-    ) -> Reader {
+    ) -> Result<Reader, Over> {
         self.sources.metrics.best_effort(Branch::FeedLost);
         let reason = match lost {
             FeedError::Freed { .. } => {
@@ -297,12 +314,15 @@ impl Carrier {
             }
         };
         error!(reason, "audit events were lost on their way to others, or come twice");
+        let mut pause = FIRST_PAUSE;
         let reader = loop {
             // The oldest that there is can only be refused if it is freed this very moment.
             if let Ok(reader) = self.open(feed, Start::Oldest).await {
                 break reader;
             }
-            sleep(FIRST_PAUSE).await;
+            if let Some(over) = self.pause(feed, &mut pause).await {
+                return Err(over);
+            }
         };
         let cursor = reader.cursor();
         let mut details = Map::new();
@@ -322,7 +342,7 @@ impl Carrier {
             details,
         };
         waiting.push_back((cursor, feed.format.line(&event, &cursor, &self.sources.host)));
-        reader
+        Ok(reader)
     }
 
     async fn save(&self, cursor: &Cursor) {

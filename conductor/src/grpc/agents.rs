@@ -164,7 +164,7 @@ fn models(status: &AgentStatus, settings: &config::Agent, offer: Option<&Offer>)
 /// Why an agent cannot be used, or why it is not known what it offers.
 fn unusable(status: &AgentStatus, settings: &config::Agent, offer: Option<&Offer>) -> String {
     match offer {
-        _ if status.state != pool::AgentState::Ready => status.reason.clone(),
+        _ if status.state != pool::AgentState::Ready => status.reason_told.clone(),
         Some(offer) => offer.problem.clone().unwrap_or_default(),
         None if settings.warm == 0 => {
             format!("not asked yet: agents.{}.warm is 0, so its first session tells", status.name)
@@ -200,16 +200,18 @@ fn state(state: pool::AgentState) -> AgentState {
 
 fn agent(status: &AgentStatus, who: &Admitted) -> Agent {
     let hello = status.hellos.of(&Person::owner(&who.caller.user, &who.caller));
+    // Where a process of others ran, and what it said, is not for everybody.
+    let told = |all: &str, told: &str| if who.sees_all() { all } else { told }.to_owned();
     Agent {
         name: status.name.to_string(),
         title: status.title.clone(),
         state: state(status.state).into(),
-        reason: status.reason.clone(),
+        reason: told(&status.reason, &status.reason_told),
         command: status.command.clone(),
         is_default: status.is_default,
         processes: status.processes.iter().map(|status| process(status, who)).collect(),
         restarts: status.restarts,
-        last_exit: status.last_exit.clone(),
+        last_exit: told(&status.last_exit, &status.last_exit_told),
         max: u32::try_from(status.max).unwrap_or(u32::MAX),
         labels: status.labels.clone().into_iter().collect(),
         version: hello.map(|hello| hello.version().to_owned()).unwrap_or_default(),

@@ -15,15 +15,17 @@ use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
 use self::wishes::Wish;
-use super::{history::id, policy::decision, rights::Admitted, tokens::micros};
+use super::{history::id, policy::decision, rights::Admitted};
 use crate::{
+    clock::micros,
     connection::Hub,
     frame::escape,
     grants::{
-        self, Found, Grant, LONGEST_TIME, MOST_BYTES, MOST_OF_AUTHOR, MOST_OF_SCOPE, MOST_REASON, Scope,
-        TooMany, USUAL_TIME,
+        self, Book, Found, Grant, LONGEST_TIME, MOST_BYTES, MOST_OF_AUTHOR, MOST_OF_SCOPE, MOST_REASON,
+        Scope, TooMany, USUAL_TIME,
     },
     identity::Relation,
+    journal::Journal,
     proto::{
         self, CreateGrantRequest, CreateGrantResponse, GetGrantRequest, GetGrantResponse, GrantScope,
         GrantedPart, ListGrantsRequest, ListGrantsResponse, RevokeGrantRequest, RevokeGrantResponse,
@@ -100,30 +102,16 @@ impl GrantsService {
         (ids, has_more)
     }
 
-    /// Gives a grant: first on record, then in force, then saved.
+    /// Gives a grant, even if the caller does not wait: what is on record as given shall hold.
     async fn give(&self, grant: Grant) -> Result<Grant, Status> {
-        let unrecorded =
-            |why: &dyn std::fmt::Display| Status::unavailable(format!("nothing was granted: {why}"));
-        let ticket = grants::record_given(&self.hub.journal, &grant).map_err(|why| unrecorded(&why))?;
-        if let Some(ticket) = ticket {
-            let released = self.hub.journal.released(ticket).await;
-            released.map_err(|refused| unrecorded(&refused.why))?;
-        }
-        let given = self.hub.grants.give(grant.clone()).map_err(|why| {
-            let text = match why {
-                TooMany::OfScope => format!("{} has {MOST_OF_SCOPE} grants already", grant.scope),
-                TooMany::OfAuthor => format!("you have given {MOST_OF_AUTHOR} grants that still hold"),
-            };
-            self.note_end(&grant, &text);
-            Status::resource_exhausted(format!("{text}; revoke some first, or wait until they expire"))
-        })?;
-        if !self.hub.grants.is_saved().await {
-            self.hub.grants.revoke(grant.id);
-            self.note_end(&grant, "it could not be saved");
-            let text = "the grant could not be saved and is void; the service's log says why";
-            return Err(Status::unavailable(text));
-        }
-        Ok((*given).clone())
+        let (done, is_done) = oneshot::channel();
+        let (book, journal) = (self.hub.grants.clone(), self.hub.journal.clone());
+        self.hub.tasks.start("grant", async move {
+            // Nobody may be there to be told.
+            done.send(given(&book, &journal, grant).await).ok();
+        });
+        let text = "whether it was granted is not known; the service's log says why";
+        is_done.await.unwrap_or_else(|_| Err(Status::internal(text)))
     }
 
     /// Saves that a grant is revoked, then records it: what is on record no kill undoes. Both
@@ -142,12 +130,40 @@ impl GrantsService {
         });
         is_done.await.unwrap_or(false)
     }
+}
 
-    /// What was recorded as given does not hold after all.
-    fn note_end(&self, grant: &Grant, reason: &str) {
-        if let Err(why) = grants::record_revoked(&self.hub.journal, grant, &grant.by.user, reason) {
-            tracing::warn!(grant.id = %grant.id, %why, "that a grant has ended is recorded later");
-        }
+/// Gives a grant: first on record, then in force, then saved.
+async fn given(book: &Book, journal: &Journal, grant: Grant) -> Result<Grant, Status> {
+    let unrecorded = |why: &dyn std::fmt::Display| Status::unavailable(format!("nothing was granted: {why}"));
+    let ticket = grants::record_given(journal, &grant).map_err(|why| unrecorded(&why))?;
+    if let Some(ticket) = ticket
+        && let Err(refused) = journal.released(ticket).await
+    {
+        note_end(journal, &grant, "it could not be recorded in time");
+        return Err(unrecorded(&refused.why));
+    }
+    let given = book.give(grant.clone()).map_err(|why| {
+        let text = match why {
+            TooMany::OfScope => format!("{} has {MOST_OF_SCOPE} grants already", grant.scope),
+            TooMany::OfAuthor => format!("you have given {MOST_OF_AUTHOR} grants that still hold"),
+        };
+        note_end(journal, &grant, &text);
+        Status::resource_exhausted(format!("{text}; revoke some first, or wait until they expire"))
+    })?;
+    if !book.is_saved().await {
+        book.revoke(grant.id);
+        note_end(journal, &grant, "it could not be saved");
+        let text = "the grant could not be saved and is void; the service's log says why";
+        return Err(Status::unavailable(text));
+    }
+    tracing::info!(grant.id = %grant.id, scope = grant.scope.parts().0, by = grant.by.user, "a grant was given");
+    Ok((*given).clone())
+}
+
+/// What was recorded as given does not hold after all.
+fn note_end(journal: &Journal, grant: &Grant, reason: &str) {
+    if let Err(why) = grants::record_revoked(journal, grant, &grant.by.user, reason) {
+        tracing::warn!(grant.id = %grant.id, %why, "that a grant has ended is recorded later");
     }
 }
 
@@ -201,7 +217,6 @@ impl Grants for GrantsService {
             grant.id = Uuid::nil();
         } else {
             grant = self.give(grant).await?;
-            tracing::info!(grant.id = %grant.id, scope = grant.scope.parts().0, by = grant.by.user, "a grant was given");
         }
         Ok(Response::new(CreateGrantResponse {
             grant: Some(message(&grant, 0)),

@@ -2,8 +2,9 @@
 
 use tonic::{Request, Response, Status};
 
-use super::{rights::caller, tokens::micros};
+use super::rights::caller;
 use crate::{
+    clock::micros,
     identity::door::{Proof, ProofKind},
     proto::{self, WhoAmIRequest, WhoAmIResponse, identity_server::Identity},
 };

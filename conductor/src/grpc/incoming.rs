@@ -30,6 +30,7 @@ use tracing::{debug, warn};
 
 use crate::{
     identity::{certificates::Certificate, lease::Lease},
+    limits::turns::Turns,
     metrics::Metrics,
     tls::listener::{self, Listener},
 };
@@ -168,6 +169,8 @@ impl Arrived {
 pub(super) struct Admission {
     // Not for its receivers: a call looks at it for a moment.
     granted: Arc<watch::Sender<Granted>>,
+    /// Users whose calls have come, each with a place among their connections.
+    places: Arc<watch::Sender<Vec<(String, OwnedSemaphorePermit)>>>,
     address: IpAddr,
     certificate: Option<Certificate>,
 }
@@ -206,6 +209,21 @@ impl Admission {
             }
             false
         });
+    }
+
+    /// Whether this connection is one of those that a user may have.
+    pub(super) fn place(&self, user: &str, turns: &Turns) -> bool {
+        let mut has_place = false;
+        self.places.send_if_modified(|places| {
+            has_place = places.iter().any(|(known, _)| known == user);
+            if !has_place && let Ok(place) = turns.of(user).try_acquire_owned() {
+                places.truncate(MOST_PROOFS - 1);
+                places.insert(0, (user.to_owned(), place));
+                has_place = true;
+            }
+            false
+        });
+        has_place
     }
 
     fn standing(&self) -> Standing {
@@ -263,7 +281,7 @@ impl Accepted {
         permit: OwnedSemaphorePermit,
     ) -> Self {
         let granted = Arc::new(watch::channel(Granted::While(Vec::new())).0);
-        let admission = Admission { granted, address, certificate };
+        let admission = Admission { granted, places: Arc::default(), address, certificate };
         let until = Some(Box::pin(sleep_until(until)));
         Self { wire, admission, until, was_granted: false, _permit: permit }
     }

@@ -23,6 +23,7 @@ use crate::{
     config::Config,
     grants::Book,
     identity::door::{Door, Known, ProofKind},
+    limits::turns::Turns,
     metrics::{Metrics, Refused as Failure},
     telemetry::trace::{Parent, TRACEPARENT},
 };
@@ -43,6 +44,8 @@ pub(super) struct Authenticated {
     grants: Book,
     config: watch::Receiver<Arc<Config>>,
     strangers: Strangers,
+    /// The connections of every user.
+    places: Turns,
     metrics: Metrics,
 }
 
@@ -53,7 +56,8 @@ impl Authenticated {
         config: watch::Receiver<Arc<Config>>,
         metrics: Metrics,
     ) -> Self {
-        Self { door, grants, config, strangers: Strangers::default(), metrics }
+        let places = Turns::new(config.borrow().service.max_connections_per_user);
+        Self { door, grants, config, strangers: Strangers::default(), places, metrics }
     }
 
     /// What somebody is told who may not come in.
@@ -133,6 +137,11 @@ where
             self.with.grants.saw(&caller);
         }
         if let Some(admission) = request.extensions().get::<Admission>() {
+            // Who has the service's own token may do without the service, too.
+            if lease.is_some() && !admission.place(&caller.user, &self.with.places) {
+                let refused = crowded(&caller.user).into_http();
+                return Either::Right(Either::Right(std::future::ready(Ok(refused))));
+            }
             admission.grant(lease.as_ref());
         }
         request.extensions_mut().insert(caller);
@@ -147,6 +156,15 @@ where
             }
         }
     }
+}
+
+/// What somebody is told who has too many connections; this one ends if nobody else is let in.
+fn crowded(user: &str) -> Status {
+    tracing::warn!(user, "call refused: its user has too many connections");
+    Status::resource_exhausted(format!(
+        "user `{user}` has as many connections open as one may have (service.max_connections_per_user); \
+         close some of them"
+    ))
 }
 
 /// The token in a header's value. The scheme's case does not matter (RFC 9110).

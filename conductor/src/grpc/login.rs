@@ -267,7 +267,7 @@ async fn by_agent(hub: &Hub, caller: &Caller, agent: &config::Agent, method: &Me
         Greeting { client: "conductor-login".into(), agent: agent.name.clone(), ..Greeting::default() };
     let params = json!({ "methodId": format!("{}/{}", agent.name, method.id) });
     let done = match inner::request("authenticate", &params) {
-        Ok(request) => inner::open(hub, caller, greeting, &request).await,
+        Ok(request) => inner::open(hub, caller, greeting, request).await,
         Err(status) => Err(status),
     };
     match done {

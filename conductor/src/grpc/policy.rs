@@ -3,7 +3,6 @@
 use std::{
     env,
     path::{Path, PathBuf},
-    time::UNIX_EPOCH,
 };
 
 use serde_json::Value;
@@ -11,7 +10,8 @@ use tonic::{Request, Response, Status};
 
 use super::rights::Admitted;
 use crate::{
-    connection::Hub,
+    clock::micros,
+    connection::{Hub, rules_in},
     frame::escape,
     identity::{Role, check_name},
     policy::{Effect, Judged, Question, Verdict, approvers},
@@ -66,7 +66,8 @@ impl Policy for PolicyService {
     async fn explain(&self, request: Request<ExplainRequest>) -> Result<Response<ExplainResponse>, Status> {
         let who = Admitted::of(&request)?;
         let question = self.question(&who, request.into_inner())?;
-        let policy = self.hub.policy.current();
+        let roots = question.roots.as_deref().unwrap_or_default();
+        let policy = rules_in(&self.hub, roots, question.user.as_deref());
         let explained = question.explain(&policy, Path::new("/"), &self.search);
         let explained = explained.map_err(Status::invalid_argument)?;
         let Verdict { decision: outcome, rule, rules, reason, sub_actions, asks } = explained.verdict;
@@ -94,11 +95,10 @@ impl Policy for PolicyService {
     ) -> Result<Response<GetRevisionResponse>, Status> {
         let who = Admitted::of(&request)?;
         let policy = self.hub.policy.current();
-        let loaded = policy.loaded_at().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut response = GetRevisionResponse {
             revision: policy.revision().to_owned(),
             rules: u32::try_from(policy.rule_count()).unwrap_or(u32::MAX),
-            loaded_us: i64::try_from(loaded.as_micros()).unwrap_or(i64::MAX),
+            loaded_us: micros(policy.loaded_at()),
             ..GetRevisionResponse::default()
         };
         if who.sees_all() {
@@ -136,7 +136,13 @@ fn subject(who: &Admitted, request: &ExplainRequest) -> Result<(String, Vec<Stri
             "only administrators and auditors may ask about others; leave `user`, `teams` and `role` empty";
         return Err(Status::permission_denied(text));
     }
-    if request.user.is_empty() {
+    let describes = !request.teams.is_empty() || !request.role.is_empty();
+    if request.user.is_empty() && describes {
+        let text = "user: `teams` and `role` describe the user that is named, and none is";
+        return Err(Status::invalid_argument(text));
+    }
+    // Whoever names themselves is who they are.
+    if request.user.is_empty() || (request.user == caller.user && !describes) {
         let role = caller.role().map(Role::name).unwrap_or_default();
         return Ok((caller.user.clone(), caller.teams.clone(), role.to_owned()));
     }

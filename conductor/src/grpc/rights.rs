@@ -32,6 +32,14 @@ struct Row {
 /// Every rpc, in the order of its path.
 const TABLE: &[Row] = include!(concat!(env!("OUT_DIR"), "/rights.rs"));
 
+/// Every service of ours, by the name that it has in paths.
+pub(super) fn services() -> impl Iterator<Item = &'static str> + Send {
+    let service = |row: &'static Row| row.path.trim_start_matches('/').split('/').next().unwrap_or_default();
+    // Those of one service stand together.
+    let mut last = "";
+    TABLE.iter().map(service).filter(move |name| std::mem::replace(&mut last, *name) != *name)
+}
+
 /// What becomes of a call.
 enum Right {
     /// It is let in, for sessions to which the caller has this to do.

@@ -20,6 +20,7 @@ use super::{
     tunnel::unknown_agent,
 };
 use crate::{
+    clock::micros,
     connection::{Greeting, Hub},
     ledger::project::json::{pick, some as some_json, text},
     proto::{
@@ -31,7 +32,7 @@ use crate::{
     },
     router::{Access, Listed},
     session::{Answered, Wish},
-    store::{self, Row},
+    store::Row,
     telemetry::trace::{self, TRACEPARENT},
 };
 
@@ -107,20 +108,22 @@ impl Sessions for SessionsService {
         let name: String = request.client.chars().filter(|c| !c.is_control()).take(100).collect();
         let greeting = Greeting {
             client: some(name).unwrap_or_else(|| CLIENT.into()),
-            agent: request.agent.clone(),
+            agent: request.agent,
             cwd: Some(request.cwd.into()),
             wish: Wish { model: some(request.model), mode: some(request.mode) },
             lingers: true,
             is_remote,
             ..Greeting::default()
         };
-        let agent = some(request.agent).unwrap_or_else(|| self.hub.config.borrow().default.clone());
         let opening = inner::request("session/new", &params)?;
-        let result = inner::open(&self.hub, &who.caller, greeting, &opening).await?;
+        let result = inner::open(&self.hub, &who.caller, greeting, opening).await?;
         let [session_id, options, given_modes] = pick(&result, ["sessionId", "configOptions", "modes"]);
+        let session_id = session_id.and_then(text).unwrap_or_default().into_owned();
+        // Routes and fallbacks have had their say: the session knows where it was opened.
+        let row = session_id.parse().ok().and_then(|id| self.hub.router.row(id));
         Ok(Response::new(CreateSessionResponse {
-            session_id: session_id.and_then(text).unwrap_or_default().into_owned(),
-            agent,
+            session_id,
+            agent: row.map(|row| row.agent.to_string()).unwrap_or_default(),
             config_options: config_options(options),
             modes: some_json(given_modes).map(modes),
             raw: result.clone().into_bytes(),
@@ -299,8 +302,8 @@ fn listed(id: Uuid, row: Row, access: Access) -> ListedSession {
         title: row.title.unwrap_or_default(),
         owner: row.owner,
         role: access.name().into(),
-        created_us: store::micros(row.created),
-        updated_us: store::micros(row.updated),
+        created_us: micros(row.created),
+        updated_us: micros(row.updated),
         is_live: row.is_live,
     }
 }

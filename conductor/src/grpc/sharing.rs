@@ -1,12 +1,11 @@
 //! The `Sharing` service: who else may see and drive a session.
 
-use std::time::UNIX_EPOCH;
-
 use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
 use super::{history::id, rights::Admitted};
 use crate::{
+    clock::micros,
     connection::Hub,
     identity::{Party, check_name},
     journal::Ticket,
@@ -122,12 +121,11 @@ impl From<&Share> for SessionShare {
             Party::Team(team) => party::Party::Team(team.clone()),
         };
         let role = if share.access.drives() { ShareRole::Driver } else { ShareRole::Observer };
-        let since = share.since.duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
             with: Some(proto::Party { party: Some(party) }),
             role: role.into(),
             shared_by: share.by.clone(),
-            shared_us: i64::try_from(since.as_micros()).unwrap_or(i64::MAX),
+            shared_us: micros(share.since),
         }
     }
 }

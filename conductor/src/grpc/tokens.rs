@@ -1,11 +1,12 @@
 //! The `Tokens` service: who else may use this one. For administrators.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use tonic::{Request, Response, Status};
 
 use super::rights::caller;
 use crate::{
+    clock::micros,
     frame::escape,
     identity::{
         Caller, MOST_TEAMS, Role, check_name,
@@ -115,10 +116,4 @@ fn info(issued: &Issued) -> ApiToken {
         revoked_us: issued.revoked.map(micros).unwrap_or_default(),
         state: state.into(),
     }
-}
-
-/// Microseconds since 1970.
-pub(super) fn micros(moment: SystemTime) -> i64 {
-    let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }

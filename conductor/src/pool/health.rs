@@ -16,7 +16,7 @@ use tracing::{info, warn};
 
 use super::Key;
 use crate::{
-    agent::Exit,
+    agent::{Cause, Exit},
     config::{self, Restart},
     identity::Person,
 };
@@ -35,7 +35,40 @@ pub(super) type Ward = Option<Arc<Person>>;
 struct Record {
     crashes: VecDeque<Instant>,
     backoff_until: Option<Instant>,
-    quarantine: Option<String>,
+    quarantine: Option<Quarantine>,
+}
+
+/// Why none is started.
+#[derive(Debug)]
+struct Quarantine {
+    /// With all that is known, for those whose processes they are and who look after them.
+    reason: String,
+    /// Without what a process said, and where.
+    told_to_all: String,
+}
+
+/// What everybody may know of an exit: neither where a process of others ran, nor its words.
+pub(super) fn told_to_all(exit: &Exit) -> String {
+    match &exit.cause {
+        Cause::NotStarted(_) => "could not be started".into(),
+        Cause::NoDirectory(_) => "cannot run in what is not a directory".into(),
+        Cause::NoSecrets(_) => "was not started: what it is to be given is not to be had".into(),
+        Cause::Handshake(_) => "was ended after its handshake".into(),
+        Cause::Unfinished(after, _) => format!("left a line unfinished for {after:?} and was ended"),
+        Cause::Violations(_) => "breached the protocol too often and was ended".into(),
+        Cause::Itself
+        | Cause::ClosedStdout
+        | Cause::ClosedStdin
+        | Cause::StartTimeout(_)
+        | Cause::LineTooLong
+        | Cause::Unread(_)
+        | Cause::Overrun
+        | Cause::CancelIgnored(_)
+        | Cause::Stopped
+        | Cause::TooMuchMemory(_)
+        | Cause::TooManyProcesses(_)
+        | Cause::Asked(_) => exit.summary(),
+    }
 }
 
 /// With whose processes those of this key are counted. A name for commits alone breaks no
@@ -56,10 +89,12 @@ impl Health {
         let n = record.crashes.len();
         if n >= restart.intensity {
             let times = if n == 1 { "once".to_string() } else { format!("{n} times") };
-            let reason = format!("it ended {times} within {:?}; the last time: {exit}", restart.within);
+            let often = format!("it ended {times} within {:?}; the last time", restart.within);
+            let reason = format!("{often}: {exit}");
+            let told_to_all = format!("{often}: {}", told_to_all(exit));
             let user = ward.map(|person| person.user.clone());
             warn!(agent = %exit.agent, user, reason, "agent is quarantined");
-            return record.quarantine.replace(reason).is_none();
+            return record.quarantine.replace(Quarantine { reason, told_to_all }).is_none();
         }
         let doubled = restart.backoff.saturating_mul(1 << n.saturating_sub(1).min(16));
         let pause = jitter(doubled.min(restart.within));
@@ -71,7 +106,12 @@ impl Health {
 
     /// Why none is started for them, if so.
     pub(super) fn quarantine(&self, ward: &Ward) -> Option<&str> {
-        self.wards.get(ward)?.quarantine.as_deref()
+        Some(&self.wards.get(ward)?.quarantine.as_ref()?.reason)
+    }
+
+    /// The same for everybody, where processes are nobody's own.
+    pub(super) fn quarantine_told_to_all(&self) -> Option<&str> {
+        Some(&self.wards.get(&None)?.quarantine.as_ref()?.told_to_all)
     }
 
     /// How many users are alone in quarantine.

@@ -49,6 +49,8 @@ pub(super) struct Kind {
     pub(super) restarts: u64,
     pub(super) quarantines: u64,
     pub(super) last_exit: String,
+    /// The same for everybody.
+    last_exit_told: String,
 }
 
 /// A leased process is replaced by a new spare only after this long: starting
@@ -138,6 +140,7 @@ impl Kind {
             restarts: 0,
             quarantines: 0,
             last_exit: String::new(),
+            last_exit_told: String::new(),
         }
     }
 
@@ -231,12 +234,14 @@ impl Kind {
         Arc::make_mut(&mut self.hellos).learn(ward, hello.clone());
     }
 
-    /// Notes how a process has ended, for all to see; so not what one user's has said.
+    /// Notes how a process has ended; not what one user's own has said.
     pub(super) fn note_exit(&mut self, key: &Key, exit: &Exit) {
-        self.last_exit = match key.person {
-            None => exit.summary(),
-            Some(_) if exit.is_crash() => "ended unasked; its user was told how".into(),
-            Some(_) => "was ended".into(),
+        (self.last_exit, self.last_exit_told) = match key.person {
+            None => (exit.summary(), health::told_to_all(exit)),
+            Some(_) => {
+                let told = if exit.is_crash() { "ended unasked; its user was told how" } else { "was ended" };
+                (told.to_owned(), told.to_owned())
+            }
         };
     }
 
@@ -378,6 +383,10 @@ impl Kind {
             (Ok(_), Some(reason)) => (AgentState::Quarantined, reason.to_owned()),
             (Ok(_), None) => (AgentState::Ready, alone),
         };
+        let reason_told = match self.health.quarantine_told_to_all() {
+            Some(told) if state == AgentState::Quarantined => told.to_owned(),
+            _ => reason.clone(),
+        };
         let running = self.members.iter().map(|(id, member)| {
             let sessions = member.sessions();
             ProcessStatus {
@@ -413,12 +422,14 @@ impl Kind {
             title: self.config.title.clone().unwrap_or_else(|| name.to_string()),
             state,
             reason,
+            reason_told,
             command: words.map(String::as_str).collect::<Vec<_>>().join(" "),
             is_default,
             processes,
             restarts: self.restarts,
             quarantines: self.quarantines,
             last_exit: self.last_exit.clone(),
+            last_exit_told: self.last_exit_told.clone(),
             max: self.config.max,
             max_per_user: self.config.max_per_user,
             waiting: self.line.len(),

@@ -1,14 +1,14 @@
 //! Secrets from a program of the operator's. It runs under a guard, with the service's
 //! own environment, and prints `{"env": {"NAME": "VALUE"}, "files": {"PATH": "TEXT"}}`.
 
-use std::{collections::BTreeMap, fs::File, io, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::Deserialize;
 use tokio::{io::AsyncReadExt as _, time::timeout};
 
 use super::{NoSecrets, Secrets};
 use crate::{
-    agent::process::{self, Environment, Errand, Errors},
+    agent::process::{self, Environment, Errand},
     config::SecretSource,
     identity::Person,
 };
@@ -33,9 +33,9 @@ pub(super) async fn ask(source: &SecretSource, agent: &str, person: &Person) -> 
             "secrets.command {why}; try it by hand with SECRETS_USER, SECRETS_TEAMS and SECRETS_AGENT set"
         ))
     };
-    let [program, args @ ..] = source.command.as_slice() else {
+    if source.command.is_empty() {
         return Err(NoSecrets("there is neither secrets.dir nor secrets.command".into()));
-    };
+    }
     let mut env: Environment = std::env::vars_os().collect();
     // Names have no comma in them.
     let told = [
@@ -44,17 +44,7 @@ pub(super) async fn ask(source: &SecretSource, agent: &str, person: &Person) -> 
         ("SECRETS_AGENT", agent.into()),
     ];
     env.extend(told.map(|(name, value)| (name.into(), value.into())));
-    let directory =
-        File::open("/").map_err(|error: io::Error| refused(&format!("cannot be run: {error}")))?;
-    let errand = Errand {
-        program: program.into(),
-        args: args.iter().map(Into::into).collect(),
-        env,
-        directory: directory.into(),
-        // What it says there may be a secret as well.
-        errors: Errors::Dropped,
-        container: None,
-    };
+    let errand = Errand::of(&source.command, env).map_err(|why| refused(&format!("cannot be run: {why}")))?;
     let run = async {
         let mut running =
             process::run_errand(errand).await.map_err(|why| refused(&format!("cannot be run: {why}")))?;

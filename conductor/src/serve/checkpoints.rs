@@ -3,7 +3,6 @@
 //! next; nothing waits for it.
 
 use std::{
-    fs::File,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -13,7 +12,7 @@ use tokio::{io::AsyncReadExt as _, sync::watch, task::spawn_blocking, time::time
 use tracing::warn;
 
 use crate::{
-    agent::process::{self, Environment, Errand, Errors},
+    agent::process::{self, Environment, Errand},
     config::Config,
     ledger::evidence::{checkpoint::Entry, log},
     metrics::{Branch, Metrics},
@@ -77,18 +76,12 @@ async fn send(log: &Path, command: &[String], sent: &mut i64) -> Result<(), Stri
 }
 
 async fn hand_over(command: &[String], line: &[u8]) -> Result<(), String> {
-    let [program, args @ ..] = command else { return Ok(()) };
+    if command.is_empty() {
+        return Ok(());
+    }
     let refused = |why: &str| format!("ledger.checkpoint_command {why}");
     let env: Environment = std::env::vars_os().collect();
-    let directory = File::open("/").map_err(|error| refused(&format!("cannot be run: {error}")))?;
-    let errand = Errand {
-        program: program.into(),
-        args: args.iter().map(Into::into).collect(),
-        env,
-        directory: directory.into(),
-        errors: Errors::Dropped,
-        container: None,
-    };
+    let errand = Errand::of(command, env).map_err(|why| refused(&format!("cannot be run: {why}")))?;
     let running = process::run_errand_with(errand, line).await;
     let mut running = running.map_err(|why| refused(&format!("cannot be run: {why}")))?;
     let mut output = (&mut running.output).take(MOST_OUTPUT);

@@ -13,10 +13,11 @@ use crate::{
     feed::{self, Feed},
     grants::{Book, Scope},
     identity::{present::Present, tokens::Tokens},
-    journal::Journal,
+    journal::{self, Journal},
     ledger::{self, Ledger},
     limits::Limits,
     metrics::Metrics,
+    redact::Redaction,
     router::Router,
     state::ServiceState,
     store::{
@@ -25,6 +26,23 @@ use crate::{
     },
     tasks::Tasks,
 };
+
+/// Opens the journal, and mends what a kill left of it.
+pub(super) fn open_journal(state: &ServiceState, config: &Config) -> Result<Journal, String> {
+    let key = state.tag_key().map_err(|error| error.to_string())?;
+    let redaction = Redaction::new(&key, config.journal.patterns());
+    let settings = journal::Settings { redaction, ..(&config.journal).into() };
+    let (journal, recovered) = Journal::open(&state.path().join("journal"), settings)
+        .map_err(|error| format!("the journal cannot be opened: {error}"))?;
+    info!(
+        segments = recovered.segments,
+        frames = recovered.frames,
+        bytes = recovered.bytes,
+        took_ms = recovered.took.as_millis() as u64,
+        "the journal is open"
+    );
+    Ok(journal)
+}
 
 /// Begins to carry the journal into the ledger. A database that does not
 /// answer is waited for; one that cannot be ours is a reason not to start.

@@ -208,3 +208,21 @@ fn whoever_reads_no_more_has_seen_enough() {
     assert_eq!(done.status.code(), Some(1), "{done:?}");
     assert!(String::from_utf8_lossy(&done.stderr).contains("cannot write to stdout"), "{done:?}");
 }
+
+/// Names that would turn what a terminal shows, or hide in it: machines read the same string,
+/// people see that something is there.
+#[test]
+fn json_for_machines_harms_no_terminal_that_it_is_shown_in() {
+    let odd = "a\u{202e}b\u{200b}c\u{e0041}d\u{9b}";
+    let service = Service::with_agents(
+        "[agents.odd]\ncommand = 'sh'\ntitle = \"a\\u202eb\\u200bc\\U000e0041d\\u009b\"\n",
+    );
+    for args in [&["agents", "--json"][..], &["models", "--json"]] {
+        let done = service.run(args);
+        assert_eq!(done.code, Some(0), "{done:?}");
+        let unseen = |c: char| (c.is_control() && c != '\n') || "\u{202e}\u{200b}\u{e0041}".contains(c);
+        assert!(!done.stdout.contains(unseen), "{args:?}: {:?}", done.stdout);
+        let agents: Value = serde_json::from_str(&done.stdout).unwrap();
+        assert_eq!(find(&agents, "odd")["title"], odd, "{args:?}");
+    }
+}

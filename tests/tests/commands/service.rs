@@ -8,6 +8,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
+use conductor_tests::harness::program;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -15,14 +16,6 @@ use tempfile::TempDir;
 
 /// Nothing here takes long; whoever waits this long waits for something that will not come.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-
-/// The binary lies beside the directory of the test executables.
-fn conductor() -> PathBuf {
-    let me = std::env::current_exe().unwrap();
-    let binary =
-        me.ancestors().skip(1).map(|directory| directory.join("conductor")).find(|path| path.is_file());
-    binary.expect("build the binary first: cargo build -p conductor")
-}
 
 /// A running service.
 pub struct Service {
@@ -50,7 +43,7 @@ impl Service {
         std::fs::write(&config, format!("roots = [{:?}]\n{agents}", directory.path())).unwrap();
         std::fs::create_dir(directory.path().join("project")).unwrap();
         let log = File::create(directory.path().join("log")).unwrap();
-        let mut child = clean(Command::new(conductor()))
+        let mut child = clean(Command::new(program("conductor")))
             .args(["serve", "--listen", "127.0.0.1:0", "--config"])
             .arg(&config)
             .arg("--state-dir")
@@ -87,7 +80,7 @@ impl Service {
 
     /// A command that finds this service and works in its project.
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = clean(Command::new(conductor()));
+        let mut command = clean(Command::new(program("conductor")));
         command.args(args).current_dir(self.project()).env("CONDUCTOR_STATE_DIR", self.state());
         command
     }
@@ -136,7 +129,7 @@ fn clean(mut command: Command) -> Command {
 
 /// A command that needs no service.
 pub fn alone(args: &[&str], state: &Path) -> Command {
-    let mut command = clean(Command::new(conductor()));
+    let mut command = clean(Command::new(program("conductor")));
     command.args(args).env("CONDUCTOR_STATE_DIR", state);
     command
 }

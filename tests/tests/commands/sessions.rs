@@ -50,6 +50,44 @@ fn an_agent_that_only_loads_replays_unseen() {
     assert_eq!((done.code, &*done.stdout), (Some(0), "after load\n"), "{done:?}");
 }
 
+#[test]
+fn flags_stand_before_the_action_or_behind_it_and_what_is_left_out_is_said() {
+    let service = Service::start();
+    let first = begin(&service, &["one"]);
+    begin(&service, &["two"]);
+    let state = service.state().display().to_string();
+    let endpoint = std::fs::read_to_string(service.state().join("endpoint")).unwrap();
+    let listed = |args: &[&str]| {
+        let done = service.run(args);
+        assert_eq!(done.code, Some(0), "{args:?}: {done:?}");
+        let sessions: Vec<Value> = serde_json::from_str(&done.stdout).unwrap();
+        (sessions.len(), done.stderr)
+    };
+    for args in [
+        &["sessions", "--json", "ls"][..],
+        &["sessions", "ls", "--json"],
+        &["sessions", "--state-dir", &state, "--json", "ls"],
+        &["sessions", "--endpoint", endpoint.trim(), "ls", "--json"],
+        &["sessions", "--limit", "1", "ls", "--json", "--limit", "2"],
+    ] {
+        assert_eq!(listed(args), (2, String::new()), "{args:?}");
+    }
+    let (one, said) = listed(&["sessions", "--limit", "1", "--json", "ls"]);
+    assert_eq!((one, said.as_str()), (1, "conductor sessions: there are more than 1; --limit shows more\n"));
+    let shown = service.run(&["sessions", "--json", "show", &first]);
+    assert!(serde_json::from_str::<Value>(&shown.stdout).is_ok_and(|shown| shown.is_object()), "{shown:?}");
+    for wrong in [
+        &["sessions", "--user", "ann", "show", &first][..],
+        &["sessions", "--json", "export", &first],
+        &["sessions", "ls", "--limit", "0"],
+        &["approvals", "ls", "--limit", "0"],
+        &["grants", "ls", "--limit", "0"],
+    ] {
+        let done = service.run(wrong);
+        assert_eq!((done.code, done.stdout.as_str()), (Some(2), ""), "{wrong:?}: {done:?}");
+    }
+}
+
 /// An agent with `session/load` and without `session/resume`.
 const LOADS: &str = r#"
 say() { printf '%s\n' "$1"; }

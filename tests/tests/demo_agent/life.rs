@@ -6,9 +6,10 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
+use conductor_tests::harness::program;
 use serde_json::{Value, json};
 
-use crate::peer::{PATIENCE, Peer, conductor, home};
+use crate::peer::{PATIENCE, Peer, home};
 
 #[test]
 fn ends_with_stdin_also_in_mid_turn() {
@@ -34,7 +35,7 @@ fn ends_with_stdin_also_in_mid_turn() {
 
 /// Starts an agent whose stdout is stuck in the middle of a line longer than a pipe holds.
 fn stuck(home: &Path) -> (Child, ChildStdin, ChildStdout) {
-    let mut child = Command::new(conductor())
+    let mut child = Command::new(program("conductor"))
         .arg("demo-agent")
         .env("HOME", home)
         .stdin(Stdio::piped())

@@ -1,24 +1,17 @@
 //! The client's side: starts the agent, talks to it, and keeps what came back.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
+use conductor_tests::harness::program;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Nothing here takes long; whoever waits this long waits for something that will not come.
 pub const PATIENCE: Duration = Duration::from_secs(20);
-
-/// The binary lies beside the directory of the test executables.
-pub fn conductor() -> PathBuf {
-    let me = std::env::current_exe().unwrap();
-    let binary =
-        me.ancestors().skip(1).map(|directory| directory.join("conductor")).find(|path| path.is_file());
-    binary.expect("build the binary first: cargo build -p conductor")
-}
 
 /// A running demo agent and the client that talks to it.
 pub struct Peer {
@@ -36,7 +29,7 @@ pub struct Reply {
 
 impl Peer {
     pub fn start(home: &Path) -> Self {
-        let mut child = Command::new(conductor())
+        let mut child = Command::new(program("conductor"))
             .arg("demo-agent")
             .env("HOME", home)
             .env("DEMO_SECRET", "hunter2")

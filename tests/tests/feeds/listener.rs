@@ -19,6 +19,8 @@ use crate::lines;
 struct Taken {
     heads: Vec<String>,
     events: Vec<Value>,
+    /// How many came with each request.
+    sizes: Vec<usize>,
 }
 
 /// A place that events are sent to.
@@ -78,6 +80,10 @@ impl Hook {
         self.taken.lock().unwrap().events.clone()
     }
 
+    pub fn sizes(&self) -> Vec<usize> {
+        self.taken.lock().unwrap().sizes.clone()
+    }
+
     pub fn heads(&self) -> Vec<String> {
         self.taken.lock().unwrap().heads.clone()
     }
@@ -133,6 +139,7 @@ fn converse(mut stream: &TcpStream, taken: &Mutex<Taken>, most: usize, refuses: 
         () => {
             let mut taken = taken.lock().unwrap();
             taken.heads.push(head);
+            taken.sizes.push(events.len());
             taken.events.extend(events);
             b"HTTP/1.1 204 No Content\r\n\r\n"
         }

@@ -107,6 +107,22 @@ fn whoever_takes_little_at_once_gets_little() {
 }
 
 #[test]
+fn whoever_took_little_for_a_while_gets_more_again() {
+    let hook = Hook::new();
+    hook.take_at_most(1);
+    let service = feeding(ruled(), &hook.url()).start();
+    let (_first, _) = busy(&service);
+    wait_all(&service, || hook.events());
+    assert!(hook.sizes().iter().all(|size| *size == 1), "{:?}", hook.sizes());
+    hook.take_at_most(usize::MAX);
+    hook.refuse(true);
+    let (_second, _) = busy(&service);
+    hook.refuse(false);
+    wait_all(&service, || hook.events());
+    assert!(hook.sizes().iter().any(|size| *size >= 4), "{:?}", hook.sizes());
+}
+
+#[test]
 fn a_file_is_private_and_may_be_moved_away() {
     let builder = ruled();
     let (file, moved) = (builder.dir().join("events.jsonl"), builder.dir().join("events.jsonl.1"));

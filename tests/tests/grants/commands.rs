@@ -56,7 +56,7 @@ fn what_is_understood_is_shown_first_and_nothing_is_given_unasked() {
 }
 
 /// The number of the request for permission to run this.
-fn request_of(service: &Service, session: &str, asked: &str) -> u64 {
+pub fn request_of(service: &Service, session: &str, asked: &str) -> u64 {
     let frames = service.run(&["sessions", "export", session, "--format", "jsonl"]);
     String::from_utf8(frames.stdout)
         .unwrap()

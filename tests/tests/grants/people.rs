@@ -1,8 +1,12 @@
 //! Who may give, see and take back grants. (V7)
 
-use conductor_tests::people::{Person, owner};
+use conductor_tests::{
+    harness::service,
+    people::{Person, owner},
+};
+use serde_json::json;
 
-use crate::{give, listed, path, refused, ruled, text};
+use crate::{RULES, asks, give, listed, path, refused, ruled, text};
 
 const LINE: &str = "truncate -s 0 a";
 
@@ -82,12 +86,60 @@ fn nobody_learns_of_grants_that_do_not_concern_them() {
     assert_eq!(seen(&bob), [of_root]);
 }
 
+/// Approvers give grants for every session, and read those only that are shared with them.
+#[test]
+fn v07_who_gives_grants_does_not_read_by_that() {
+    let rule = "[[rule]]\nid = 'asked'\neffect = 'ask'\nreason = 'ask them'\nrun = { program = ['truncate'] }\n\
+                ask = { approvers = { team = ['leads'] }, driver = false }\n";
+    let service = service(&json!({})).rules(&format!("{RULES}\n{rule}")).start();
+    let (ann, lea) =
+        (Person::named(&service, "ann"), Person::new(&service, &["--user", "lea", "--role", "approver"]));
+    let max = Person::new(&service, &["--user", "max", "--role", "approver", "--team", "leads"]);
+    let mut editor = ann.editor(&service);
+    editor.decides();
+    let session = editor.new_session(&service.work());
+    let turn = editor.prompt_do(&session, &asks(&["truncate -s 0 plans-of-ann"]));
+    let mut waiting = Vec::new();
+    conductor_tests::harness::poll_until(std::time::Duration::from_secs(30), || {
+        waiting = crate::json_of(&max.run(&service, &["approvals", "ls", "--json"]))["approvals"]
+            .as_array()
+            .unwrap()
+            .clone();
+        !waiting.is_empty()
+    });
+    let id = waiting[0]["id"].as_str().unwrap().to_owned();
+    let seq = crate::commands::request_of(&service, &session, "plans-of-ann");
+    let scope = ["--root", path(&service.work())];
+    for (like, nothing) in [
+        (["--like", &format!("{session}:{seq}")], "there is no session"),
+        (["--approval", &id], "there is no approval"),
+    ] {
+        let said = refused(&service, &lea, &[&scope[..], &like].concat());
+        assert!(said.contains(nothing) && !said.contains("plans-of-ann"), "{said}");
+    }
+    // Whose answer it would be sees what is asked, and may allow it ahead of time.
+    let shown =
+        max.run(&service, &[&["grants", "give"][..], &scope, &["--approval", &id, "--dry-run"]].concat());
+    assert!(String::from_utf8_lossy(&shown.stdout).contains("plans-of-ann"), "{shown:?}");
+    assert!(max.run(&service, &["approvals", "deny", &id]).status.success());
+    editor.stop_reason(&turn);
+}
+
 #[test]
 fn a_list_comes_by_pages() {
     let service = ruled();
     let (admin, (_editor, session)) = (owner(&service), service.session());
     let ids: Vec<String> =
         (0..3).map(|_| give(&service, &admin, &["--session", &session, "--run", LINE])).collect();
+    let some = admin.run(&service, &["grants", "ls", "--limit", "2"]);
+    assert!(
+        some.status.success() && text(&some).contains("there are more than 2; --limit shows more"),
+        "{some:?}"
+    );
+    for (limit, has_more) in [("2", true), ("3", false)] {
+        let some = crate::json_of(&admin.run(&service, &["grants", "ls", "--json", "--limit", limit]));
+        assert_eq!(some["has_more"], has_more, "{some}");
+    }
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let pages = runtime.block_on(async {
         let channel = conductor_tests::people::channel(&service).await;

@@ -2,9 +2,14 @@
 
 use std::time::Duration;
 
+use conductor::proto::{
+    CreateGrantRequest, GrantAction, GrantScope, ListGrantsRequest, grant_action::Action, grant_scope::Scope,
+    grants_client::GrantsClient,
+};
 use conductor_tests::{
+    disk::Disk,
     harness::{Builder, Service, poll_until, service},
-    people::owner,
+    people::{channel, owner},
     postgres::Database,
 };
 use serde_json::{Value, json};
@@ -93,4 +98,40 @@ fn what_is_granted_and_used_is_on_record_in_sqlite() {
 fn what_is_granted_and_used_is_on_record_in_postgres() {
     let database = Runtime::new().unwrap().block_on(Database::new());
     what_is_granted_and_used_is_on_record(service(&json!({})).set("ledger.url", database.url()));
+}
+
+/// What is on record as given holds, whether its giver waits or not.
+#[test]
+fn a_grant_whose_giver_leaves_in_the_middle_is_given_all_the_same() {
+    let (disk, builder) = Disk::under(service(&json!({})).rules(RULES));
+    let service = builder.start();
+    let admin = owner(&service);
+    let request = CreateGrantRequest {
+        scope: Some(GrantScope { scope: Some(Scope::Root(path(&service.work()).to_owned())) }),
+        actions: vec![GrantAction { action: Some(Action::Run(LINE.to_owned())), wide: false }],
+        reason: "given-in-passing".to_owned(),
+        ..Default::default()
+    };
+    let runtime = Runtime::new().unwrap();
+    let client = GrantsClient::new(runtime.block_on(channel(&service)));
+    disk.rule("fdatasync hold");
+    let (asked, mut calling) = (admin.request(request), client.clone());
+    let call = runtime.spawn(async move { calling.create(asked).await.map(drop) });
+    let is_written = || {
+        let files = std::fs::read_dir(service.state().join("journal")).unwrap().filter_map(Result::ok);
+        let mut texts = files.filter_map(|file| std::fs::read(file.path()).ok());
+        texts.any(|text| String::from_utf8_lossy(&text).contains("given-in-passing"))
+    };
+    assert!(poll_until(Duration::from_secs(30), is_written), "{}", service.log());
+    call.abort();
+    assert!(runtime.block_on(call).unwrap_err().is_cancelled());
+    // On the same connection, so it comes behind the caller's leaving.
+    let list = || {
+        let asked = admin.request(ListGrantsRequest::default());
+        runtime.block_on(client.clone().list(asked)).unwrap().into_inner().grants
+    };
+    assert!(list().is_empty());
+    disk.works();
+    assert!(poll_until(Duration::from_secs(30), || list().len() == 1), "{}", service.log());
+    drop(client);
 }

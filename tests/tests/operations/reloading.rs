@@ -87,6 +87,32 @@ fn f02_a_configuration_that_changes_is_read_and_a_bad_one_is_named() {
 }
 
 #[test]
+fn f02_what_a_reload_cannot_change_is_named() {
+    let mut service = service(&json!({})).start();
+    service.configure("journal.keep", "3d");
+    service.configure("ledger.checkpoint_every", "2m");
+    service.configure("service.max_connections", 7);
+    service.configure("agents.fake.title", "Renamed");
+    service.reload();
+    let renamed = poll_until(DEADLINE, || service.agent_json("fake")["title"] == "Renamed");
+    assert!(renamed, "{}", service.log());
+    service.wait_log("service.max_connections, journal.keep, ledger.checkpoint_every");
+    assert!(service.log().contains("takes effect at the next start"), "{}", service.log());
+}
+
+#[test]
+fn f05_a_rule_that_is_never_reached_is_in_the_log_when_the_file_is_read() {
+    let never = |id: &str| {
+        format!("{}\n{}", deny(id), deny(&format!("{id}-again")).replace("effect = 'deny'", "effect = 'ask'"))
+    };
+    let service = service(&json!({})).rules(&never("first")).start();
+    service.wait_log("it is never reached: rule `first` denies wherever it matches");
+    fs::write(service.dir.join("policy.toml"), never("second")).unwrap();
+    service.reload();
+    service.wait_log("it is never reached: rule `second` denies wherever it matches");
+}
+
+#[test]
 fn f03_each_decision_is_made_by_one_revision_however_often_it_changes() {
     let mut service = service(&json!({})).rules(&deny("a")).start();
     let (mut editor, session) = service.session();

@@ -416,7 +416,7 @@ fn roots_decide_and_not_the_directory() {
     let place = Place::new();
     let ask = |cwd: &str, roots: Value, action: Value| {
         let request = json!({ "cwd": cwd, "roots": roots, "action": action });
-        let mut command = std::process::Command::new(super::asked::conductor());
+        let mut command = std::process::Command::new(conductor_tests::harness::program("conductor"));
         command.args(["policy", "explain", "--batch"]);
         let (code, out, err) = super::asked::run(command, &format!("{}\n", place.fill(&request.to_string())));
         assert_eq!(code, Some(0), "{err}");

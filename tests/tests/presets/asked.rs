@@ -8,6 +8,7 @@ use std::{
     process::{Command, Stdio},
 };
 
+use conductor_tests::harness::program;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -106,7 +107,7 @@ impl Place {
             lines.push_str(&self.fill(&request.to_string()));
             lines.push('\n');
         }
-        let mut command = Command::new(conductor());
+        let mut command = Command::new(program("conductor"));
         command.args(["policy", "explain", "--batch"]).env("PATH", path).current_dir(&app);
         if let Some(policy) = policy {
             command.arg("--policy").arg(policy);
@@ -117,12 +118,6 @@ impl Place {
         assert_eq!(answers.len(), questions.len(), "not one answer for each question:\n{err}");
         answers
     }
-}
-
-/// The program under test.
-pub fn conductor() -> PathBuf {
-    let me = std::env::current_exe().unwrap();
-    me.parent().unwrap().parent().unwrap().join("conductor")
 }
 
 /// Runs a command on some input: exit code, output, errors.

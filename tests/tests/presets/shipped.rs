@@ -3,17 +3,18 @@
 
 use std::{collections::BTreeMap, fs, process::Command};
 
+use conductor_tests::harness::program;
 use serde_json::{Value, json};
 
 use super::{
-    asked::{Place, Question, conductor, decision, run},
+    asked::{Place, Question, decision, run},
     bypass,
 };
 
 const NAMES: [&str; 4] = ["default", "accept-edits", "plan", "trusted"];
 
 fn policy(args: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = Command::new(conductor());
+    let mut command = Command::new(program("conductor"));
     command.arg("policy").args(args);
     run(command, "")
 }

@@ -124,6 +124,10 @@ async fn a_service_at_work_keeps_what_is_open() {
     assert_eq!(nothing.code, Some(1), "{nothing:?}");
     let verified = conduct(&service, &["ledger", "verify"]);
     assert_eq!(verified.code, Some(0), "{verified:?}");
+    let verified = conduct(&service, &["ledger", "verify", "--session", &old, "--json"]);
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+    let verified: serde_json::Value = serde_json::from_str(&verified.stdout).unwrap();
+    assert_eq!((&verified["ok"], &verified["seen"]["retained"]), (&json!(true), &json!(1)), "{verified}");
 }
 
 /// Months of which everything goes are dropped; of others only rows go.

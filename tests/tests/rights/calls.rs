@@ -5,11 +5,11 @@ use conductor::proto::{
     Answer, AnswerPermissionRequest, CancelQueuedRequest, CancelRequest, CloseSessionRequest, ConnectRequest,
     CreateGrantRequest, CreateSessionRequest, CreateTokenRequest, DecideApprovalRequest,
     EraseSessionsRequest, ExplainRequest, GetApprovalRequest, GetGrantRequest, GetRecordStatusRequest,
-    GetRevisionRequest, GetSessionRequest, GetUsageRequest, GrantAction, GrantScope, ListAgentsRequest,
-    ListApprovalsRequest, ListFileAccessesRequest, ListGrantsRequest, ListModelsRequest, ListQueueRequest,
-    ListRequest, ListSessionsRequest, ListSharesRequest, ListTokensRequest, LoginRequest, LoginStart,
-    ObserveRequest, Party, PromptRequest, ReadFramesRequest, RestartAgentRequest, RevokeGrantRequest,
-    RevokeTokenRequest, SearchRequest, SetConfigOptionRequest, SetModeRequest, ShareRole,
+    GetRevisionRequest, GetSessionRequest, GetUsageRequest, GrantAction, GrantLike, GrantScope,
+    ListAgentsRequest, ListApprovalsRequest, ListFileAccessesRequest, ListGrantsRequest, ListModelsRequest,
+    ListQueueRequest, ListRequest, ListSessionsRequest, ListSharesRequest, ListTokensRequest, LoginRequest,
+    LoginStart, ObserveRequest, Party, PromptRequest, ReadFramesRequest, RestartAgentRequest,
+    RevokeGrantRequest, RevokeTokenRequest, SearchRequest, SetConfigOptionRequest, SetModeRequest, ShareRole,
     ShareSessionRequest, TailRequest, UnshareSessionRequest, WatchAgentsRequest, WatchApprovalsRequest,
     WhoAmIRequest, WithdrawSessionsRequest, connect_request, grant_action, grant_scope, login_request, party,
     set_config_option_request,
@@ -40,6 +40,17 @@ impl Call {
     fn ends(self, code: Code, words: &'static str) -> Self {
         Self { outcome: Some((code, words)), ..self }
     }
+}
+
+/// A grant for a session of one's own, which is to be like what was asked in this one.
+pub fn grant_like(own: &str, session: &str) -> Call {
+    about(&CreateGrantRequest {
+        scope: Some(GrantScope { scope: Some(grant_scope::Scope::SessionId(own.to_owned())) }),
+        like: Some(GrantLike { session_id: session.to_owned(), seq: 1 }),
+        dry_run: true,
+        ..Default::default()
+    })
+    .ends(Code::NotFound, "has no request 1 that was asked about")
 }
 
 /// The call with this path, about this session. Whatever it does leaves the

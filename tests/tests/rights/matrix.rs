@@ -9,7 +9,7 @@ use prost_reflect::{DescriptorPool, Value};
 use tonic::Code;
 
 use crate::{
-    calls::{Call, call},
+    calls::{Call, call, grant_like},
     cast::{BONDS, Bond, Cast, PASSES, Pass, Player, ROLES},
     raw,
 };
@@ -136,6 +136,27 @@ async fn v01_every_call_role_relation_and_token() {
     refusals_are_on_record(&cast);
 }
 
+/// What a grant is to be like is read from a session's record: whoever may give grants for
+/// every session may not read every session for that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn v01_a_grant_is_like_what_its_giver_may_read() {
+    let cast = Cast::new();
+    let channel = channel(&cast.service).await;
+    let reads = [Relation::Own, Relation::Seen, Relation::Unspecified, Relation::Any];
+    for (player, relation) in cast.players.iter().zip(reads) {
+        for bond in BONDS {
+            let session = cast.session(player, bond);
+            let made = grant_like(&cast.session(player, Bond::Own), &session);
+            let wanted = expected(relation, &made, bond, Pass::Valid);
+            let person = player.presents(Pass::Valid);
+            let path = "/conductor.v1.Grants/Create";
+            let answer = raw::call(&channel, path, person.as_ref(), made.message.clone()).await;
+            let came = outcome(&answer, &made, &session);
+            assert_eq!(came, wanted, "{} with {bond:?}: {answer:?}", player.role);
+        }
+    }
+}
+
 /// Both what a role and what a session refused is in the log, and neither tells
 /// whether there is such a session.
 fn refusals_are_on_record(cast: &Cast) {
@@ -165,6 +186,25 @@ async fn v01_those_who_may_see_everything_do() {
             let answer = raw::call(&channel, path, person.as_ref(), made.message).await.unwrap();
             assert!(holds(&answer, told), "{path} does not tell a {} of {told}", player.role);
         }
+    }
+}
+
+/// Whoever sends sessions elsewhere by the health of one service must not learn that there is
+/// no such service.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn every_service_has_a_health() {
+    use tonic_health::pb::{
+        HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
+    };
+    let service = conductor_tests::harness::service(&serde_json::json!({})).start();
+    let mut health = HealthClient::new(channel(&service).await);
+    let of_path = |path: &String| path.split('/').nth(1).unwrap().to_owned();
+    let names: std::collections::BTreeSet<String> = table().keys().map(of_path).collect();
+    assert!(names.len() > 10, "{names:?}");
+    for name in names.into_iter().chain([String::new()]) {
+        let checked = health.check(HealthCheckRequest { service: name.clone() }).await;
+        let checked = checked.unwrap_or_else(|status| panic!("{name}: {status}")).into_inner();
+        assert_eq!(checked.status(), ServingStatus::Serving, "{name}");
     }
 }
 

@@ -53,3 +53,34 @@ fn an_auditor_reads_everything_and_changes_nothing() {
     assert_eq!(editor.turn(&session, "still mine"), ["echo: still mine"]);
     service.wait_log("it is not for this role");
 }
+
+/// What an agent said in somebody's session, and where, is not told to others because it broke.
+#[test]
+fn how_a_process_of_others_ended_tells_nothing_of_their_work() {
+    let service = service(&json!({})).set("agents.fake.restart", json!({ "intensity": 1 })).start();
+    let (ann, bob) = (Person::named(&service, "ann"), Person::named(&service, "bob"));
+    let place = service.work().join("plans-of-ann");
+    std::fs::create_dir(&place).unwrap();
+    let mut editor = ann.editor(&service);
+    let session = editor.new_session(&place);
+    let steps = json!([
+        { "stderr": "error-of-ann\n" },
+        { "repeat": [100, [{ "line": "words-of-ann" }]] },
+        "hang",
+    ]);
+    let turn = editor.prompt_do(&session, &steps);
+    editor.error_of(&turn);
+    service.wait_log("agent is quarantined");
+    let told = |args: &[&str], who: Option<&Person>| {
+        let output = who.map_or_else(|| service.run(args), |who| who.run(&service, args));
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let all = told(&["agents", "--json"], None);
+    assert!(all.contains("words-of-ann") && all.contains("error-of-ann"), "{all}");
+    for args in [&["agents", "--json"][..], &["models", "--json"]] {
+        let some = told(args, Some(&bob));
+        assert!(some.contains("breached the protocol too often"), "{some}");
+        assert!(!some.contains("of-ann"), "{some}");
+    }
+}

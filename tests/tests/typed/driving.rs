@@ -4,7 +4,10 @@ use conductor::proto::{
     CreateSessionRequest, PromptRequest, SetConfigOptionRequest, SetModeRequest, ToolStatus, config_option,
     content_block, event::Kind, set_config_option_request::Value as Setting,
 };
-use conductor_tests::harness::{self, permission, service};
+use conductor_tests::{
+    harness::{self, permission, service},
+    shipping::PATIENCE,
+};
 use serde_json::{Value, json};
 use tonic::Code;
 
@@ -72,6 +75,59 @@ async fn a_session_is_created_prompted_and_closed() {
     let again = client.prompt(&session, "stream 2").await.rest().await.unwrap();
     assert_eq!(said(&again), "chunk 1 of 2\nchunk 2 of 2\n");
     assert!(client.list().await[0].is_live);
+}
+
+/// A plug-in shows whom the user talks to, so it must be the one that a route chose.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn whoever_creates_a_session_learns_which_agent_a_route_chose() {
+    let service =
+        service(&json!({})).agent("other", &json!({})).set("route", json!([{ "to": "other" }])).start();
+    let mut client = Typed::new(&service).await;
+    for (agent, chosen) in [("", "other"), ("fake", "fake")] {
+        let request = CreateSessionRequest {
+            cwd: service.work().to_str().unwrap().to_owned(),
+            agent: agent.to_owned(),
+            ..Default::default()
+        };
+        let created = client.calls.create(client.with(request)).await.unwrap().into_inner();
+        assert_eq!(created.agent, chosen);
+        let listed = client.list().await;
+        let listed = listed.iter().find(|listed| listed.session_id == created.session_id).unwrap();
+        assert_eq!(listed.agent, chosen);
+    }
+}
+
+/// A caller may leave while the agent takes its time; nothing is left half done.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_session_that_nobody_waits_for_any_more_is_left_in_order() {
+    let builder = service(&json!({}));
+    let flag = builder.dir().join("go");
+    let script = json!({ "before": { "session/new": [{ "wait_file": flag }] } });
+    let service = builder.agent("fake", &script).start();
+    let client = Typed::new(&service).await;
+    let request = CreateSessionRequest {
+        cwd: service.work().to_str().unwrap().to_owned(),
+        client: "leaving/1".into(),
+        ..Default::default()
+    };
+    let mut calls = client.calls.clone();
+    let asked = client.with(request);
+    let call = tokio::spawn(async move { calls.create(asked).await.map(drop) });
+    service.wait_received("fake", "session/new", |entry| {
+        entry.text.as_deref().is_some_and(|text| text.contains("session/new"))
+    });
+    call.abort();
+    assert!(call.await.unwrap_err().is_cancelled());
+    // Its connection has an end on record while the agent still waits.
+    let query = "SELECT close_reason FROM connections WHERE client LIKE 'leaving%'";
+    let mut told = String::new();
+    let is_ended = harness::poll_until(PATIENCE, || {
+        let said = service.run(&["ledger", "sql", "--json", query]);
+        told = String::from_utf8_lossy(&said.stdout).into_owned();
+        told.contains("the editor went away")
+    });
+    std::fs::write(&flag, "").unwrap();
+    assert!(is_ended, "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -10,9 +10,8 @@ use serde_json::json;
 
 use super::{
     super::{
-        events::harmless,
         finish::say,
-        terminal::{Style, forget_typed, print, read_line},
+        terminal::{Style, forget_typed, harmless, print, read_line},
     },
     COMMAND, decide, explain, said,
     shown::{as_json, block, outcome},

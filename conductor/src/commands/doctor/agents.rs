@@ -1,10 +1,19 @@
 //! The agents: each that is installed is started as the service would start
 //! it, and ended again.
 
-use std::{path::Path, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use serde_json::{Value, json};
-use tokio::{sync::Semaphore, task::JoinSet, time::Instant};
+use tokio::{
+    sync::Semaphore,
+    task::{JoinError, JoinSet},
+    time::Instant,
+};
 
 use super::report::{Check, Verdict};
 use crate::{
@@ -52,22 +61,24 @@ pub(super) async fn check(config: &Config, state: &Path, args: &DoctorArgs) -> V
     // No more at once than the service would start.
     let places = Arc::new(Semaphore::new(config.service.parallel_spawns));
     let mut running = JoinSet::new();
+    let mut names = HashMap::new();
     let chosen = config.agents.iter().filter(|(name, _)| args.agent.is_empty() || args.agent.contains(name));
     for (position, (name, agent)) in chosen.enumerate() {
         let needed = args.agent.contains(name) || *name == config.default;
         let (name, agent, terms, places) = (name.clone(), agent.clone(), terms.clone(), places.clone());
-        let config = config.clone();
-        running.spawn(async move {
+        let (config, known) = (config.clone(), name.clone());
+        let task = running.spawn(async move {
             let _place = places.acquire().await;
             (position, examine(&config, &name, &agent, &terms, needed).await)
         });
+        names.insert(task.id(), (position, known));
     }
     let mut found = Vec::new();
     // One that does not answer takes as long as `start_timeout` allows.
     let (total, mut line) = (running.len() as u64, ProgressLine::new("agents"));
     line.tell(0, total);
     while let Some(ended) = running.join_next().await {
-        found.extend(ended.ok());
+        found.push(ended.unwrap_or_else(|failed| unexamined(names.remove(&failed.id()), &failed)));
         line.tell(found.len() as u64, total);
     }
     line.clear();
@@ -80,6 +91,13 @@ pub(super) async fn check(config: &Config, state: &Path, args: &DoctorArgs) -> V
             .remedy(format!("name one of these, or add it to agents.toml: {}", known.join(", ")))
     }));
     checks
+}
+
+/// What is said of an agent that could not be examined to the end.
+fn unexamined(of: Option<(usize, String)>, failed: &JoinError) -> (usize, Check) {
+    let (position, name) = of.unwrap_or_default();
+    let check = Check::new("agents", name, Verdict::Broken, format!("it could not be examined: {failed}"));
+    (position, check.remedy("this is a fault of the conductor's own; please report it"))
 }
 
 async fn examine(config: &Config, name: &str, agent: &Agent, terms: &Terms, needed: bool) -> Check {
@@ -233,4 +251,21 @@ fn list(choices: &[String]) -> String {
     let more = choices.len().saturating_sub(MOST_CHOICES);
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
     shown.join(", ") + &rest
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+mod tests {
+    use super::*;
+    use crate::commands::doctor::report;
+
+    #[tokio::test]
+    async fn an_agent_whose_examination_fails_is_not_passed_over() {
+        let mut running = JoinSet::new();
+        running.spawn(async { panic!("on purpose") });
+        let failed = running.join_next().await.unwrap().unwrap_err();
+        let (position, check) = unexamined(Some((3, "demo".into())), &failed);
+        assert_eq!(position, 3);
+        assert!(!report::is_fine(&[check]));
+    }
 }

@@ -5,7 +5,11 @@ use serde_json::json;
 use super::COMMAND;
 use crate::{
     cli::{KeyAction, KeyArgs},
-    commands::{finish::say, table::Table, terminal::print},
+    commands::{
+        finish::say,
+        table::Table,
+        terminal::{print, print_json},
+    },
     ledger::{
         Settings,
         evidence::{
@@ -46,7 +50,7 @@ fn shown(settings: &Settings, key: &PublicKey, as_json: bool) -> Result<(), Stri
             "file": files.key.display().to_string(),
             "checkpoints": files.log.display().to_string(),
         });
-        return print(&format!("{told:#}\n"));
+        return print_json(&told);
     }
     let mut table = Table::new(0);
     table.row(["key", &key.id()]);

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use serde_json::{Value, value::RawValue};
 
 use crate::{
-    commands::{events::harmless, terminal::clean},
+    commands::terminal::{clean, harmless},
     frame::escape,
     ledger::{
         cell::Cell,

@@ -16,10 +16,10 @@ use crate::{
     cli::{EraseArgs, Global, LedgerArgs, RetainArgs},
     clock,
     commands::{
-        events::harmless,
+        ids::{self, Part, pick},
         progress::ProgressLine,
         table::{Table, size},
-        terminal::print,
+        terminal::{print, print_json},
     },
     config::Config,
     frame::escape,
@@ -265,18 +265,16 @@ impl<'a> Task<'a> {
         if let Ok(id) = given.parse() {
             return Ok(id);
         }
-        let is_prefix = !given.is_empty() && given.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
-        if !is_prefix {
+        if !ids::is_part(given) {
             return Err(format!("`{}` is no session's id", escape(given.as_bytes(), 100)));
         }
-        let filter = Filter { id_prefix: Some(given.to_owned()), limit: 2, ..Filter::default() };
+        let filter =
+            Filter { id_prefix: Some(given.to_owned()), limit: ids::CANDIDATES + 1, ..Filter::default() };
         let history = History::new(self.settings.clone(), None);
         let found = history.sessions(&filter).await.map_err(|error| self.untouched(&error))?.items;
-        match found.as_slice() {
-            [one] => one.session_id.parse().map_err(|_| "an id is none".to_owned()),
-            [] => Err(format!("no session's id begins with `{given}`; `conductor sessions ls` lists them")),
-            _ => Err(format!("several ids begin with `{given}`; give more of it")),
-        }
+        let picked = pick(found.iter().map(|s| s.session_id.as_str()), given, Part::Beginning)?;
+        let none = || format!("no session's id begins with `{given}`; `conductor sessions ls` lists them");
+        picked.ok_or_else(none)?.parse().map_err(|_| "an id is none".to_owned())
     }
 }
 
@@ -352,7 +350,7 @@ impl Retained<'_> {
                 "transcripts": paths(self.transcripts),
                 "session_ids": ids,
             });
-            return print(&harmless(format!("{told:#}\n")));
+            return print_json(&told);
         }
         let moment = |at: Option<i64>| at.map_or_else(|| "-".to_owned(), clock::rfc3339_us);
         let mut table = Table::new(0);
@@ -406,7 +404,7 @@ impl Erased {
                 "elsewhere": texts(&self.elsewhere),
                 "damaged_ledgers": paths(&self.aside),
             });
-            return print(&harmless(format!("{told:#}\n")));
+            return print_json(&told);
         }
         let (verb, done) = match self.dry_run {
             true => ("would remove", "nothing was erased; leave out --dry-run to do it"),

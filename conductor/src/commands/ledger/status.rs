@@ -10,7 +10,7 @@ use crate::{
     clock,
     commands::{
         table::{Table, size},
-        terminal::{Style, print},
+        terminal::{Style, print, print_json},
     },
     frame::escape,
     ledger::{Settings, overview},
@@ -38,7 +38,7 @@ pub(super) async fn show(settings: &Settings, as_json: bool) -> Result<(), Strin
             "last_frame_us": found.last_frame_us,
             "journals": journals.collect::<serde_json::Value>(),
         });
-        return print(&format!("{status:#}\n"));
+        return print_json(&status);
     }
     let mut table = Table::new(0);
     table.row(["ledger", &settings.shown()]);

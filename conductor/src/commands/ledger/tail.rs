@@ -1,7 +1,7 @@
 //! `conductor ledger tail`: what happens, as it happens, for people and for machines that
 //! keep a record of their own.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -10,12 +10,16 @@ use tokio::{
 use tonic::{Code, Status};
 
 use super::{
-    super::{events::harmless, finish::say, terminal::write},
+    super::{
+        finish::say,
+        terminal::{harmless, write},
+    },
     COMMAND,
 };
 use crate::{
     cli::{Global, TailArgs},
     client::Client,
+    clock::micros,
     commands::terminal::clean,
     feed::line::time,
     proto::{TailEntry, TailFormat, TailRequest},
@@ -70,9 +74,8 @@ pub(super) async fn run(global: &Global, args: &TailArgs) -> Result<(), String> 
 }
 
 fn request(args: &TailArgs) -> TailRequest {
-    let since = args.since.map(|since| since.duration_since(UNIX_EPOCH).unwrap_or_default());
     // At least the first microsecond: nothing is older, and 0 means no time.
-    let since_us = since.map_or(0, |since| i64::try_from(since.as_micros()).unwrap_or(i64::MAX).max(1));
+    let since_us = args.since.map_or(0, |since| micros(since).max(1));
     let from = args.from.clone().unwrap_or_else(|| {
         let is_now = args.follow && args.since.is_none();
         if is_now { "now".to_owned() } else { String::new() }

@@ -1,7 +1,7 @@
 //! `conductor ledger verify`: whether what the ledger holds is what was
 //! recorded, or an exported session what was exported.
 
-use std::{fs::File, io::BufReader, path::Path, process::ExitCode, time::UNIX_EPOCH};
+use std::{fs::File, io::BufReader, path::Path, process::ExitCode};
 
 use serde_json::json;
 
@@ -9,7 +9,10 @@ use super::{exists, unreadable};
 use crate::{
     cli::VerifyArgs,
     clock,
-    commands::{progress::ProgressLine, terminal::print},
+    commands::{
+        progress::ProgressLine,
+        terminal::{print, print_json},
+    },
     ledger::{
         Settings,
         evidence::{
@@ -58,10 +61,9 @@ async fn ledger(
         keys.extend(Key::load(&settings.evidence.key).ok().flatten().map(|key| *key.public()));
     }
     let own = Some(&settings.evidence.log).filter(|log| log.exists());
-    let since = args.since.and_then(|since| since.duration_since(UNIX_EPOCH).ok());
     let options = Options {
         session: args.session,
-        since_us: since.and_then(|since| i64::try_from(since.as_micros()).ok()),
+        since_us: args.since.map(clock::micros),
         keys,
         log: args.checkpoints.as_ref().or(own).cloned(),
         is_copy: args.checkpoints.is_some(),
@@ -74,13 +76,18 @@ async fn ledger(
         return match report.seen.retained {
             0 => Err(format!("there is no session {session} in {}", settings.shown())),
             _ => {
-                print(&format!("session {session} was removed by retention, which is on record\n"))?;
+                match args.json {
+                    true => print_json(&as_json(&report))?,
+                    false => {
+                        print(&format!("session {session} was removed by retention, which is on record\n"))?;
+                    }
+                }
                 Ok(ExitCode::SUCCESS)
             }
         };
     }
     match args.json {
-        true => print(&format!("{:#}\n", as_json(&report)))?,
+        true => print_json(&as_json(&report))?,
         false => print(&in_words(&report, &options, is_given))?,
     }
     Ok(code(&report.findings))
@@ -108,7 +115,7 @@ fn offline(file: &Path, keys: &[PublicKey], is_json: bool) -> Result<ExitCode, S
             "signed_to": checked.signed_to,
             "signed_us": checked.signed_us,
         });
-        print(&format!("{told:#}\n"))?;
+        print_json(&told)?;
         return Ok(code(&checked.findings));
     }
     let mut text = findings(&checked.findings);

@@ -11,9 +11,8 @@ use std::{
 use serde_json::{Value, json};
 
 use super::super::{
-    events::harmless,
     finish::say,
-    terminal::{Style, clean, fold, print, width},
+    terminal::{Style, clean, fold, harmless, in_json, print, width},
 };
 use crate::{
     cli::ExplainPolicyArgs,
@@ -57,7 +56,7 @@ pub(super) fn run(args: &ExplainPolicyArgs) -> Result<ExitCode, String> {
         let explained = explainer.explain(&question)?;
         let by = file.map_or("the built-in rules".into(), |file| file.display().to_string());
         let text = match args.json {
-            true => harmless(format!("{:#}\n", as_json(&explained)?)),
+            true => in_json(&as_json(&explained)?),
             false => in_words(&explained, &by, Style::of(&stdout()), width(&stdout())),
         };
         print(&text)?;

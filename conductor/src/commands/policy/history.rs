@@ -1,10 +1,7 @@
 //! Decisions on record, for the commands that go through them: where they are, how far it is,
 //! what to say if they cannot be read.
 
-use std::{
-    path::Path,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::path::Path;
 
 use crate::{
     cli::{Global, LedgerPlaceArgs},
@@ -97,10 +94,4 @@ fn explain(settings: &Settings, error: &LedgerError) -> String {
         }
         false => text,
     }
-}
-
-/// A moment as records have it.
-pub(super) fn micros(moment: SystemTime) -> i64 {
-    let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }

@@ -6,15 +6,14 @@ use serde_json::{Value, json};
 
 use super::{
     super::{
-        events::harmless,
         table::Table,
-        terminal::{Style, print},
+        terminal::{Style, print, print_json},
     },
-    history::{Decisions, micros},
+    history::Decisions,
 };
 use crate::{
     cli::{Global, ReplayArgs},
-    clock::{rfc3339, rfc3339_us},
+    clock::{micros, rfc3339, rfc3339_us},
     ledger::judgements::{Judgement, Which},
     policy::{
         Answer, Policy,
@@ -59,7 +58,7 @@ pub(super) async fn run(global: &Global, args: &ReplayArgs) -> Result<ExitCode, 
     if args.json {
         let mut json = as_json(args, &candidate, &place, &replay);
         json["limited"] = is_limited.into();
-        print(&harmless(format!("{json:#}\n")))?;
+        print_json(&json)?;
     } else {
         let mut text = as_text(args, &candidate, &place, &replay);
         if is_limited {

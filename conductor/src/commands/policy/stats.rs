@@ -6,15 +6,14 @@ use serde_json::{Value, json};
 
 use super::{
     super::{
-        events::harmless,
         table::Table,
-        terminal::{Style, print},
+        terminal::{Style, in_json, print},
     },
-    history::{Decisions, micros},
+    history::Decisions,
 };
 use crate::{
     cli::{CountBy, Global, StatsArgs},
-    clock::{age, rfc3339},
+    clock::{age, micros, rfc3339},
     ledger::judgements::{Judgement, Which},
     policy::{
         Answer,
@@ -48,7 +47,7 @@ pub(super) async fn run(global: &Global, args: &StatsArgs) -> Result<ExitCode, S
     drop(decisions);
     let (groups, all) = stats.finish();
     let text = match args.json {
-        true => harmless(format!("{:#}\n", as_json(args, &groups, &all))),
+        true => in_json(&as_json(args, &groups, &all)),
         false => as_text(args, &groups, &all),
     };
     print(&text)?;

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
-    commands::events::harmless,
+    commands::terminal::harmless,
     ledger::history::{Command, Decision, Entry, FileAccess, Frame, Message, Session, ToolCall, Turn, Usage},
 };
 

@@ -1,18 +1,15 @@
 //! `conductor sessions ls`: sessions as a table or as JSON, newest first.
 
-use std::{
-    io::stdout,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::{io::stdout, time::Duration};
 
-use super::{Failure, print, source::Source};
+use super::{COMMAND, Failure, print, source::Source};
 use crate::{
     cli::{Global, ListSessionsArgs},
     clock,
     commands::{
-        events::harmless,
+        finish::say,
         table::Table,
-        terminal::{Style, width},
+        terminal::{Style, harmless, width},
     },
     frame::escape,
     ledger::history::{Filter, Session},
@@ -27,30 +24,33 @@ const SHORTEST_ID: usize = 13;
 const LEAST_TITLE: usize = 20;
 const MOST_TITLE: usize = 200;
 
+/// Sessions that are listed unless somebody says how many.
+const USUAL_LIMIT: usize = 50;
+
 pub(super) async fn run(global: &Global, args: &ListSessionsArgs) -> Result<(), Failure> {
-    let source = Source::open(global, &args.history).await?;
+    let source = Source::open(global, &args.history, COMMAND).await?;
     let filter = Filter {
         user: args.user.clone(),
         agent: args.agent.clone(),
         model: args.model.clone(),
-        since_us: args.since.map(microseconds),
+        since_us: args.since.map(clock::micros),
         text: args.text.clone(),
         path: args.path.clone(),
         ..Filter::default()
     };
-    let sessions = source.sessions(filter, args.limit as usize).await?;
-    if args.json {
+    let limit = args.limit.map_or(USUAL_LIMIT, |limit| limit as usize);
+    let (sessions, has_more) = source.sessions(filter, limit).await?;
+    print(&if args.json {
         let text =
             serde_json::to_string_pretty(&sessions).map_err(|error| format!("cannot write JSON: {error}"))?;
-        return print(&(harmless(text) + "\n"));
+        harmless(text) + "\n"
+    } else {
+        table(&sessions, now_us(), width(&stdout()), Style::of(&stdout()))
+    })?;
+    if has_more {
+        say(COMMAND, &format!("there are more than {limit}; --limit shows more"));
     }
-    print(&table(&sessions, now_us(), width(&stdout()), Style::of(&stdout())))
-}
-
-/// A time as the ledger has it.
-pub(super) fn microseconds(at: SystemTime) -> i64 {
-    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+    Ok(())
 }
 
 fn table(sessions: &[Session], now_us: i64, width: Option<usize>, style: Style) -> String {
@@ -68,7 +68,7 @@ fn table(sessions: &[Session], now_us: i64, width: Option<usize>, style: Style) 
         let at = session.updated_us.or(session.opened_us).unwrap_or(now_us);
         let age = Duration::from_micros(u64::try_from(now_us.saturating_sub(at)).unwrap_or_default());
         rows.push([
-            id[..id.len().min(id_length)].to_owned(),
+            id.get(..id_length).unwrap_or(id).to_owned(),
             clock::age(age),
             if session.is_open { "open" } else { "ended" }.to_owned(),
             text(&session.user_name),

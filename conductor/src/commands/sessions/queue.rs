@@ -10,7 +10,10 @@ use crate::{
     cli::{Global, QueueArgs},
     client::Client,
     clock::rfc3339_us,
-    commands::{events::harmless, table::Table, terminal::Style},
+    commands::{
+        table::Table,
+        terminal::{Style, in_json},
+    },
     frame::escape,
     proto::{CancelQueuedRequest, ListQueueRequest, PromptQueued},
 };
@@ -26,7 +29,7 @@ pub(super) async fn run(global: &Global, args: &QueueArgs) -> Result<(), Failure
         let request = CancelQueuedRequest { session_id: session_id.clone(), entry };
         client.sessions().cancel_queued(request).await.map_err(|status| client.explain(&status).message)?;
         return print(&if args.json {
-            format!("{:#}\n", json!({ "session_id": session_id, "entry": entry, "cancelled": true }))
+            in_json(&json!({ "session_id": session_id, "entry": entry, "cancelled": true }))
         } else {
             format!("prompt {entry} is taken back\n")
         });
@@ -37,7 +40,7 @@ pub(super) async fn run(global: &Global, args: &QueueArgs) -> Result<(), Failure
     if args.json {
         let prompts: Vec<_> = prompts.iter().map(as_json).collect();
         let all = json!({ "session_id": session_id, "prompts": prompts });
-        return print(&harmless(format!("{all:#}\n")));
+        return print(&in_json(&all));
     }
     let mut table = Table::new(0);
     table.row(["ENTRY", "USER", "SINCE", "PROMPT"]);

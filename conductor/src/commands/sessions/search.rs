@@ -2,14 +2,13 @@
 
 use std::{io::stdout, time::Duration};
 
-use super::{Failure, list::microseconds, print, source::Source};
+use super::{Failure, print, source::Source};
 use crate::{
     cli::{Global, SearchArgs},
     clock,
     commands::{
-        events::harmless,
         finish::say,
-        terminal::{Style, clean},
+        terminal::{Style, clean, harmless},
     },
     frame::escape,
     ledger::search::{Filter, Hit, Snippet},
@@ -26,7 +25,7 @@ const MARKED: &str = "1;33";
 const MOST_TITLE: usize = 60;
 
 pub(super) async fn run(global: &Global, args: &SearchArgs) -> Result<(), Failure> {
-    let source = Source::open(global, &args.history).await?;
+    let source = Source::open(global, &args.history, COMMAND).await?;
     let session = match &args.session {
         Some(given) => Some(source.resolve(given).await?),
         None => None,
@@ -36,8 +35,8 @@ pub(super) async fn run(global: &Global, args: &SearchArgs) -> Result<(), Failur
         agent: args.agent.clone(),
         repository: args.repository.clone(),
         session,
-        since_us: args.since.map(microseconds),
-        until_us: args.until.map(microseconds),
+        since_us: args.since.map(clock::micros),
+        until_us: args.until.map(clock::micros),
         kinds: args.kind.iter().map(|kind| (*kind).into()).collect(),
         ..Filter::default()
     };

@@ -4,7 +4,6 @@
 use std::io::stdout;
 
 use serde_json::{Value, json};
-use tonic::Status;
 use uuid::Uuid;
 
 use super::{Failure, print, source::Source};
@@ -12,7 +11,11 @@ use crate::{
     cli::{EndpointArgs, GivenAccess, Global, ListSharesArgs, ShareSessionArgs, UnshareSessionArgs},
     client::Client,
     clock::rfc3339_us,
-    commands::{events::harmless, table::Table, terminal::Style},
+    commands::{
+        finish::explain,
+        table::Table,
+        terminal::{Style, in_json},
+    },
     frame::escape,
     identity::{TEAM, USER},
     proto::{
@@ -34,7 +37,7 @@ pub(super) async fn share(global: &Global, args: &ShareSessionArgs) -> Result<()
     let shared = client.sharing().share(request).await.map_err(|status| explain(&client, &status))?;
     let share = shared.into_inner().share.unwrap_or_default();
     print(&if args.json {
-        harmless(format!("{:#}\n", as_json(id, &share)))
+        in_json(&as_json(id, &share))
     } else {
         format!("session {id} is shared with {} as {}\n", shown(share.with.as_ref()), role_name(&share))
     })
@@ -47,7 +50,7 @@ pub(super) async fn unshare(global: &Global, args: &UnshareSessionArgs) -> Resul
     client.sharing().unshare(request).await.map_err(|status| explain(&client, &status))?;
     let with = shown(Some(&with));
     print(&if args.json {
-        harmless(format!("{:#}\n", json!({ "session_id": id.to_string(), "with": with, "shared": false })))
+        in_json(&json!({ "session_id": id.to_string(), "with": with, "shared": false }))
     } else {
         format!("session {id} is not shared with {with}\n")
     })
@@ -60,7 +63,7 @@ pub(super) async fn list(global: &Global, args: &ListSharesArgs) -> Result<(), F
     let shares = listed.into_inner().shares;
     if args.json {
         let shares: Vec<_> = shares.iter().map(|share| as_json(id, share)).collect();
-        return print(&harmless(format!("{:#}\n", json!({ "shares": shares }))));
+        return print(&in_json(&json!({ "shares": shares })));
     }
     let mut table = Table::new(0);
     table.row(["WITH", "AS", "SINCE", "BY"]);
@@ -118,8 +121,4 @@ fn as_json(id: Uuid, share: &SessionShare) -> Value {
         "shared_by": share.shared_by,
         "shared_us": share.shared_us,
     })
-}
-
-fn explain(client: &Client, status: &Status) -> String {
-    client.explain(status).message
 }

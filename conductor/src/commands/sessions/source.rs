@@ -3,12 +3,13 @@
 use tonic::{Code, Status};
 use uuid::Uuid;
 
-use super::{COMMAND, dossier::Dossier};
+use super::dossier::Dossier;
 use crate::{
     cli::{Global, HistoryArgs},
     client::{Client, finding::is_chosen},
     commands::{
         finish::say,
+        ids::{self, Part, pick},
         ledger::{exists, settings, unreadable},
     },
     config::GivenUrl,
@@ -23,9 +24,6 @@ use crate::{
 /// Sessions that are asked for at once.
 const PAGE: usize = 500;
 
-/// How many sessions an ambiguous id is shown with.
-const CANDIDATES: usize = 5;
-
 /// Where the history comes from.
 pub(super) enum Source {
     /// A running service.
@@ -35,8 +33,9 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// The service, unless a ledger is named or no service answers.
-    pub(super) async fn open(global: &Global, args: &HistoryArgs) -> Result<Self, String> {
+    /// The service, unless a ledger is named or no service answers, which is said under the
+    /// command's name.
+    pub(super) async fn open(global: &Global, args: &HistoryArgs, command: &str) -> Result<Self, String> {
         if args.database_url.is_some() {
             let settings = settings(global, args.database_url.as_ref(), None)?;
             exists(&settings)?;
@@ -51,7 +50,7 @@ impl Source {
         let given = std::env::var("CONDUCTOR_DATABASE_URL").ok().map(GivenUrl::from);
         let settings = settings(global, given.as_ref(), args.config.as_deref())?;
         exists(&settings).map_err(|none| format!("{unreachable}; and {none}"))?;
-        say(COMMAND, &format!("no service answers; reading the ledger {}", settings.shown()));
+        say(command, &format!("no service answers; reading the ledger {}", settings.shown()));
         Ok(Self::of(settings))
     }
 
@@ -65,37 +64,36 @@ impl Source {
         if let Ok(id) = given.parse() {
             return Ok(id);
         }
-        let is_prefix = !given.is_empty() && given.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
         let (filter, most) = match given {
             "last" => (Filter::default(), 1),
-            prefix if is_prefix => {
-                (Filter { id_prefix: Some(prefix.to_owned()), ..Filter::default() }, CANDIDATES + 1)
+            prefix if ids::is_part(prefix) => {
+                (Filter { id_prefix: Some(prefix.to_owned()), ..Filter::default() }, ids::CANDIDATES + 1)
             }
             _ => return Err(format!("`{given}` is no session's id; give one, its beginning, or `last`")),
         };
-        let found = self.sessions(filter, most).await?;
-        let id = |session: &Session| session.session_id.parse().map_err(|_| "an id is none".to_owned());
-        match found.as_slice() {
-            [] if given == "last" => Err("there are no sessions yet".to_owned()),
-            [] => Err(format!("no session's id begins with `{given}`; `conductor sessions ls` lists them")),
-            [one] => id(one),
-            many => {
-                let more = if many.len() > CANDIDATES { " …" } else { "" };
-                let ids: Vec<_> = many.iter().take(CANDIDATES).map(|s| s.session_id.as_str()).collect();
-                Err(format!("several ids begin with `{given}`: {}{more}; give more of it", ids.join(" ")))
-            }
-        }
+        let (found, _) = self.sessions(filter, most).await?;
+        let given_part = if given == "last" { "" } else { given };
+        let picked = pick(found.iter().map(|s| s.session_id.as_str()), given_part, Part::Beginning)?;
+        let id = picked.ok_or_else(|| match given {
+            "last" => "there are no sessions yet".to_owned(),
+            _ => format!("no session's id begins with `{given}`; `conductor sessions ls` lists them"),
+        })?;
+        id.parse().map_err(|_| "an id is none".to_owned())
     }
 
-    /// At most so many sessions, newest first.
-    pub(super) async fn sessions(&self, mut filter: Filter, most: usize) -> Result<Vec<Session>, String> {
+    /// At most so many sessions, newest first, and whether there are more.
+    pub(super) async fn sessions(
+        &self,
+        mut filter: Filter,
+        most: usize,
+    ) -> Result<(Vec<Session>, bool), String> {
         let mut found = Vec::new();
         loop {
             filter.limit = (most - found.len()).min(PAGE);
             let page = self.page(&filter).await?;
             found.extend(page.items);
             if !page.more || found.len() >= most {
-                return Ok(found);
+                return Ok((found, page.more));
             }
             filter.after = found.last().and_then(|session| session.session_id.parse().ok());
         }

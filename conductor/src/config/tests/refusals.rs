@@ -143,7 +143,9 @@ fn agents_must_be_whole() {
 
 #[test]
 fn zero_is_refused_where_it_makes_no_sense() {
-    for key in ["max_connections", "max_sessions_per_connection", "parallel_spawns"] {
+    for key in
+        ["max_connections", "max_connections_per_user", "max_sessions_per_connection", "parallel_spawns"]
+    {
         let at = format!("2:{}", key.len() + 4);
         refuses(format!("[service]\n{key} = 0\n"), &at, "must not be 0", "1 or more");
         refuses(format!("[service]\n{key} = 1000001\n"), &at, "too large", "at most 1000000");

@@ -14,7 +14,7 @@ use crate::{
     connection::{Hub, rules_in},
     frame::escape,
     grants::{Author, Found, MOST_PARTS, Refused, Scope, Wanted, judge},
-    identity::{Role, check_name},
+    identity::{Relation, Role, check_name},
     policy::{self, Absent, Action, Disk, Effect, Ground, SubAction, Subject, normalise},
     proto::{CreateGrantRequest, GrantAction, GrantLike, GrantScope, grant_action, grant_scope},
     record::note,
@@ -157,7 +157,7 @@ impl Wish {
     /// What the rules in force say to it.
     pub(super) fn judged(&self, hub: &Hub, who: &Admitted) -> Result<Vec<Found>, Status> {
         let user = Some(self.subject.user.as_str()).filter(|user| !user.is_empty());
-        let policy = rules_in(hub, &self.subject.cwd, user);
+        let policy = rules_in(hub, std::slice::from_ref(&self.subject.cwd), user);
         let author = Author { caller: &who.caller, drives: self.drives };
         let own: Vec<&str> = self.own.iter().map(String::as_str).collect();
         let found = judge(&policy, &self.subject, &self.wanted, author, &own);
@@ -227,10 +227,18 @@ fn action(given: GrantAction) -> Result<Action, Status> {
     Ok(action)
 }
 
+/// Whoever gives a grant, as a reader. To give grants for every session is not to read all of
+/// them: what a grant is made from is read with the right to read.
+fn reader(who: &Admitted) -> Admitted {
+    let reads_all = [Role::Admin, Role::Auditor].iter().any(|role| who.caller.roles.contains(role));
+    let relation = if reads_all { who.relation } else { who.relation.min(Relation::Seen) };
+    Admitted { caller: who.caller.clone(), relation }
+}
+
 /// What an approval asks.
 fn waiting(hub: &Hub, who: &Admitted, given: &str) -> Result<Vec<SubAction>, Status> {
-    let id = id("approval_id", given)?;
-    let entry = hub.approvals.get(id).filter(|entry| approvals::may_see(hub, who, &entry.approval));
+    let (id, who) = (id("approval_id", given)?, reader(who));
+    let entry = hub.approvals.get(id).filter(|entry| approvals::may_see(hub, &who, &entry.approval));
     let asked = entry.ok_or_else(|| approvals::nothing(id))?.approval.asked.clone();
     if asked.is_empty() {
         return Err(Status::invalid_argument("approval_id: it asks for more than a grant may be about"));
@@ -240,7 +248,7 @@ fn waiting(hub: &Hub, who: &Admitted, given: &str) -> Result<Vec<SubAction>, Sta
 
 /// What was asked by a request, as the record has it.
 async fn recorded(hub: &Hub, who: &Admitted, like: &GrantLike) -> Result<Vec<SubAction>, Status> {
-    let session = id("like.session_id", &like.session_id)?;
+    let (session, who) = (id("like.session_id", &like.session_id)?, reader(who));
     hub.router.admit(session, &who.caller, who.relation).map_err(|why| who.refusal(session, why))?;
     let mut reading = hub.history.frames(session, like.seq, Some(NEAR), false);
     loop {

@@ -18,6 +18,7 @@ use super::{
     inner,
 };
 use crate::{
+    clock::micros,
     connection::{Greeting, Hub, guest},
     frame::{self, Frame, Method},
     identity::Caller,
@@ -26,7 +27,6 @@ use crate::{
     redact,
     router::Access,
     session::{QueuedPrompt, Seat, SeatRole, Seated, SessionHandle, Told},
-    store,
 };
 
 /// How often a seat is tried for at a session that ends meanwhile, or that is
@@ -95,7 +95,7 @@ impl Drive {
             lingers: true,
             ..Greeting::default()
         };
-        inner::open(&self.hub, &self.caller, greeting, &request).await.map(|_| ())
+        inner::open(&self.hub, &self.caller, greeting, request).await.map(|_| ())
     }
 
     /// The MCP servers that the session is opened with again. The record has them without their
@@ -273,15 +273,10 @@ fn trimmed(line: &[u8]) -> &[u8] {
 
 /// An event that has no frame.
 fn not_recorded(kind: Kind) -> Event {
-    Event { at_us: store::micros(SystemTime::now()), kind: Some(kind), ..Event::default() }
+    Event { at_us: micros(SystemTime::now()), kind: Some(kind), ..Event::default() }
 }
 
 /// A prompt that waits.
 pub(super) fn queued(prompt: QueuedPrompt) -> PromptQueued {
-    PromptQueued {
-        entry: prompt.entry,
-        user: prompt.user,
-        text: prompt.text,
-        since_us: store::micros(prompt.since),
-    }
+    PromptQueued { entry: prompt.entry, user: prompt.user, text: prompt.text, since_us: micros(prompt.since) }
 }

@@ -46,13 +46,26 @@ fn parsed(line: &Bytes) -> Result<Frame, Status> {
     Frame::parse(line).map_err(|fault| Status::internal(format!("a frame of ours is {fault}")))
 }
 
-/// Opens a session by this request, and gives the result as JSON.
+/// Opens a session by this request, and gives the result as JSON. It has a task of its own: a
+/// caller may leave in the middle, and then it ends as with an editor that leaves.
 pub(in crate::grpc) async fn open(
     hub: &Hub,
     caller: &Caller,
     greeting: Greeting,
-    request: &Frame,
+    request: Frame,
 ) -> Result<String, Status> {
+    let (told, outcome) = oneshot::channel();
+    hub.tasks.start("opening", opened(hub.clone(), caller.clone(), greeting, request, told));
+    outcome.await.unwrap_or_else(|_| Err(Status::internal("no answer came; the service's log says why")))
+}
+
+async fn opened(
+    hub: Hub,
+    caller: Caller,
+    greeting: Greeting,
+    request: Frame,
+    mut outcome: oneshot::Sender<Result<String, Status>>,
+) {
     let client = json!({ "name": greeting.client, "version": "" });
     let hello = acp::call(
         Some("0".into()),
@@ -71,16 +84,20 @@ pub(in crate::grpc) async fn open(
     let silence = stream::once(left).filter_map(|_| std::future::ready(None));
     let inbound = stream::iter([Ok(Input::Block(lines))]).chain(silence);
     let (out, mut told) = queue::queue(PACKETS, BYTES);
-    let serving =
-        connection::serve(Uuid::now_v7(), hub.clone(), caller.clone(), greeting, Box::pin(inbound), out);
+    let serving = connection::serve(Uuid::now_v7(), hub, caller, greeting, Box::pin(inbound), out);
     let mut serving = pin!(serving);
     let mut leave = Some(leave);
     let mut answer = None;
     loop {
         tokio::select! {
-            end = &mut serving => return answer.unwrap_or_else(|| Err(ended(&end))),
+            end = &mut serving => {
+                // Nobody may be there to be told.
+                outcome.send(answer.unwrap_or_else(|| Err(ended(&end)))).ok();
+                return;
+            }
+            () = outcome.closed(), if leave.is_some() => drop(leave.take()),
             Some(Packet { frames, .. }) = told.recv() => {
-                let found = frames.split(|byte| *byte == b'\n').find_map(|line| answered(line, request));
+                let found = frames.split(|byte| *byte == b'\n').find_map(|line| answered(line, &request));
                 if let Some(found) = found {
                     answer = Some(found);
                     // It is served to its end, so that nothing is left half done.

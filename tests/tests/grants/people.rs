@@ -109,7 +109,8 @@ fn v07_who_gives_grants_does_not_read_by_that() {
     });
     let id = waiting[0]["id"].as_str().unwrap().to_owned();
     let seq = crate::commands::request_of(&service, &session, "plans-of-ann");
-    let scope = ["--root", path(&service.work())];
+    let work = service.work();
+    let scope = ["--root", path(&work)];
     for (like, nothing) in [
         (["--like", &format!("{session}:{seq}")], "there is no session"),
         (["--approval", &id], "there is no approval"),

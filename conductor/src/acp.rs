@@ -7,7 +7,7 @@ pub mod login;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json, value::RawValue};
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::frame::Frame;
@@ -340,10 +340,8 @@ pub fn initialize_editor<'a>(
 #[serde(rename_all = "camelCase")]
 pub struct OpenParams<'a> {
     /// Where the session works.
+    #[serde(borrow)]
     pub cwd: std::borrow::Cow<'a, str>,
-    /// Which MCP servers it brings; required, but may be null.
-    #[serde(borrow, default)]
-    pub mcp_servers: Option<&'a RawValue>,
     /// Further directories it works in, if it is an array.
     #[serde(default)]
     pub additional_directories: Value,

@@ -45,7 +45,7 @@ pub use self::exit::{Cause, Exit};
 use self::{
     exit::{clear, end_strays, finish},
     process::{Guarded, Launch, Started},
-    routing::Routing,
+    routing::{Routing, accepting},
     stdio::{Block, LineReader, WriteEnd},
 };
 use crate::{
@@ -296,18 +296,19 @@ async fn run(
     let begun = Instant::now();
     let deadline = begun + spec.start_timeout;
     let id = Uuid::now_v7();
-    let stream = Stream { id, kind: StreamKind::Process };
-    let mut recorder = Recorder::new(spec.journal.clone(), stream);
+    let mut recorder = Recorder::new(spec.journal.clone(), Stream { id, kind: StreamKind::Process });
     recorder.know_all(&spec.launch.known);
     let redaction = spec.journal.as_ref().map(|journal| journal.redaction().clone()).unwrap_or_default();
     let (known, knows) = watch::channel(spec.launch.known.clone());
+    let mut made = None;
     let start = async {
-        let container = spec.launch.container(id).await?;
-        Ok((process::spawn(&spec.launch, &container).await?, Arc::new(container)))
+        let container = made.insert(Arc::new(spec.launch.container(id).await?));
+        process::spawn(&spec.launch, container).await
     };
-    let (started, container) = match timeout_at(deadline, start).await {
-        Ok(Ok(started)) => started,
-        failed => {
+    let outcome = timeout_at(deadline, start).await;
+    let (started, container) = match (outcome, made) {
+        (Ok(Ok(started)), Some(container)) => (started, container),
+        (failed, made) => {
             let cause = match failed {
                 Ok(Err(why)) => Cause::NotStarted(why),
                 _ => Cause::StartTimeout(spec.start_timeout),
@@ -316,6 +317,9 @@ async fn run(
             let exit = Exit { agent: spec.agent, pid: 0, cause, status: None, stderr: String::new() };
             let exit = exit.redacted(&redaction, &knows.borrow());
             exit.record(recorder);
+            if let Some(container) = made {
+                clear(container).await;
+            }
             ready.send(Err(Arc::new(exit))).ok();
             return;
         }
@@ -340,7 +344,7 @@ async fn run(
     let (record, exit) = watch::channel(None);
     let shaken = timeout_at(deadline, handshake(&mut lines, &input, &spec, &stop, &mut recorder)).await;
     recorder.commit(Class::Stop).ok();
-    let (cause, status) = match shaken.unwrap_or(Err(Cause::StartTimeout(spec.start_timeout))) {
+    let ((cause, status), recorder) = match shaken.unwrap_or(Err(Cause::StartTimeout(spec.start_timeout))) {
         Ok((hello, early)) => {
             let (attach, attaching) = mpsc::channel(1);
             let process = Arc::new(Process {
@@ -362,9 +366,12 @@ async fn run(
                 known,
             });
             info!(agent = %spec.agent, pid, took_ms = begun.elapsed().as_millis() as u64, "agent process is ready");
-            let owner = Owner { process: process.clone(), stall: spec.stall_timeout, attaching, metrics };
+            let owner = Owner { process: process.clone(), stall: spec.stall_timeout, attaching };
+            let mut routing = Routing::new(process.clone(), OUTPUT_RUNS, OUTPUT_BYTES, recorder, metrics);
             ready.send(Ok(process)).ok();
-            owner.relay(lines, early, &mut guarded, &stop, recorder).await
+            let ended = owner.relay(lines, early, &mut guarded, &stop, &mut routing).await;
+            // Its sessions hear now that nothing more comes.
+            (ended, routing.recorder)
         }
         Err(cause) => {
             let exit =
@@ -383,7 +390,7 @@ async fn run(
     } else {
         debug!(agent = %spec.agent, pid, how = exit.summary(), "agent process ended");
     }
-    exit.record(Recorder::new(spec.journal.clone(), stream));
+    exit.record(recorder);
     record.send_replace(Some(Arc::new(exit)));
     clear(container).await;
 }
@@ -470,20 +477,11 @@ async fn handshake(
     }
 }
 
-/// Waits until what is pending is worth another try.
-async fn accepting(journal: Option<&Journal>) {
-    match journal {
-        Some(journal) => journal.accepting().await,
-        None => std::future::pending().await,
-    }
-}
-
 /// What the task needs while the process serves.
 struct Owner {
     process: Arc<Process>,
     stall: Duration,
     attaching: mpsc::Receiver<Attach>,
-    metrics: Metrics,
 }
 
 impl Owner {
@@ -495,11 +493,9 @@ impl Owner {
         early: Vec<Frame>,
         guarded: &mut Guarded,
         stop: &Stop,
-        recorder: Recorder,
+        routing: &mut Routing,
     ) -> (Cause, Option<ExitStatus>) {
-        let journal = recorder.journal();
-        let mut routing =
-            Routing::new(self.process.clone(), OUTPUT_RUNS, OUTPUT_BYTES, recorder, self.metrics.clone());
+        let journal = routing.recorder.journal();
         for frame in early {
             routing.accept(frame.into());
         }
@@ -522,7 +518,7 @@ impl Owner {
                     attach.reply.send(attachment).ok();
                 }
                 () = accepting(journal.as_ref()), if routing.recorder.has_pending() => {
-                    routing.recorder.commit(Class::Stop).ok();
+                    routing.write();
                 }
                 () = routing.deliver(), if routing.has_waiting() => {}
                 block = lines.read(), if !blocked => {

@@ -15,13 +15,14 @@ mod terms;
 
 use std::{
     collections::{HashMap, VecDeque},
+    panic::AssertUnwindSafe,
     path::PathBuf,
     sync::Arc,
     time::Duration,
 };
 
 use bytes::Bytes;
-use futures_util::{Stream, StreamExt as _};
+use futures_util::{FutureExt as _, Stream, StreamExt as _};
 use serde_json::json;
 use tokio::{
     sync::{mpsc, watch},
@@ -29,7 +30,7 @@ use tokio::{
     time::timeout,
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tracing::debug;
+use tracing::{debug, error};
 use uuid::Uuid;
 
 pub use self::end::End;
@@ -170,6 +171,9 @@ struct Connection {
     answers: JoinSet<Bytes>,
     /// Sessions of ours that are to be opened again once they have ended.
     reopening: HashMap<u32, Frame>,
+    /// Loads that a seat at somebody else's session answers. Should that end before it has
+    /// heard them, it is opened in the usual way.
+    sitting: HashMap<u32, Frame>,
     /// Whether the editor is there, for its sessions to know.
     presence: watch::Sender<bool>,
 }
@@ -205,27 +209,8 @@ pub async fn serve(
     let mut recorder = Recorder::new(Some(hub.journal.clone()), stream);
     let said = json!({ "user": caller.user, "teams": caller.teams, "client": greeting.client });
     recorder.note(note::CONNECTED, &said);
-    let journal = hub.journal.clone();
     let _counted = hub.metrics.part(|counts| &counts.connections).held();
-    let end = converse(id, recorder, hub, caller, greeting, inbound, out).await;
-    let mut recorder = Recorder::new(Some(journal), stream);
-    recorder.note(note::DISCONNECTED, &json!({ "reason": end.to_string() }));
-    recorder.commit(Class::Stop).ok();
-    end
-}
-
-async fn converse(
-    id: Uuid,
-    recorder: Recorder,
-    hub: Hub,
-    caller: Caller,
-    greeting: Greeting,
-    mut inbound: impl Stream<Item = Result<Input, End>> + Unpin,
-    out: queue::Sender<Packet>,
-) -> End {
-    let (events, mut happened) = mpsc::channel(EVENTS);
-    let (closing, journal) = (hub.closing.clone(), hub.journal.clone());
-    let to_editor = out.clone();
+    let (events, happened) = mpsc::channel(EVENTS);
     let cwd_map = CwdMap::new(&hub.config.borrow().service.cwd_map).map(Arc::new);
     // An editor may still answer what the lost connection asked it. Ids begin
     // elsewhere, so that this answers nothing here.
@@ -246,8 +231,23 @@ async fn converse(
         events,
         answers: JoinSet::new(),
         reopening: HashMap::new(),
+        sitting: HashMap::new(),
         presence: watch::Sender::new(true),
     };
+    let end = converse(&mut connection, happened, inbound).await;
+    let mut recorder = connection.recorder;
+    recorder.note(note::DISCONNECTED, &json!({ "reason": end.to_string() }));
+    recorder.commit(Class::Stop).ok();
+    end
+}
+
+async fn converse(
+    connection: &mut Connection,
+    mut happened: mpsc::Receiver<SessionEvent>,
+    mut inbound: impl Stream<Item = Result<Input, End>> + Unpin,
+) -> End {
+    let (closing, journal) = (connection.hub.closing.clone(), connection.hub.journal.clone());
+    let to_editor = connection.out.clone();
     loop {
         let size = connection.outbox.front().map_or(0, |packet| packet.frames.len());
         tokio::select! {
@@ -306,6 +306,18 @@ impl Connection {
                 Err(queue::Closed) => return,
             }
         }
+    }
+
+    /// Has an answer made that takes a while. Should that panic, who asked is told.
+    fn answer_later(&mut self, id: Bytes, answer: impl Future<Output = Bytes> + Send + 'static) {
+        let metrics = self.hub.metrics.clone();
+        self.answers.spawn(AssertUnwindSafe(answer).catch_unwind().map(move |made| {
+            made.unwrap_or_else(|_| {
+                metrics.panics.one();
+                error!("the making of an answer panicked");
+                Refusal::new(code::INTERNAL, "the service made a mistake; its log says more").frame(&id)
+            })
+        }));
     }
 
     fn has_room(&self) -> bool {
@@ -374,9 +386,10 @@ impl Connection {
             Kind::Notification if self.initialized.is_none() => self.record(&frame),
             Kind::Notification if peek.method == Method::CancelRequest => {
                 self.record(&frame);
-                // The session that has it in flight will know its id.
+                // The session that has it in flight will know its id. One that has no room for
+                // it need not be that one, so its agent is not ended for it.
                 for seat in self.seats.values().filter(|seat| !seat.watches) {
-                    seat.at.tell(frame.clone());
+                    seat.at.ask(frame.clone()).ok();
                 }
             }
             Kind::Notification => match self.seat(&frame).filter(|seat| !seat.watches) {
@@ -438,7 +451,7 @@ impl Connection {
         let slot = self.names.get(frame.get(frame.peek().session)).copied();
         if let Some(slot) = slot {
             // The load that it does not wait for must not bring it back.
-            if let Some(load) = self.reopening.remove(&slot) {
+            if let Some(load) = self.sitting.remove(&slot) {
                 self.refuse(
                     &load,
                     Refusal::new(code::CANCELLED, "the session was closed before it was open"),
@@ -488,7 +501,8 @@ impl Connection {
     fn session_event(&mut self, event: SessionEvent) {
         match event {
             SessionEvent::Opened(slot) => {
-                self.reopening.remove(&slot);
+                // A load that came since waits for the end.
+                self.sitting.remove(&slot);
                 if let Some(seat) = self.seats.get_mut(&slot) {
                     seat.opening = None;
                 }
@@ -505,12 +519,18 @@ impl Connection {
                         self.send(acp::ended(&seat.id.to_string()));
                     }
                 }
-                if let Some(frame) = self.reopening.remove(&slot) {
+                let (sitting, reopening) = (self.sitting.remove(&slot), self.reopening.remove(&slot));
+                if let (Some(older), Some(_)) = (&sitting, &reopening) {
+                    let text = "the session was opened once more before it was open";
+                    self.refuse(older, Refusal::new(code::CANCELLED, text));
+                }
+                if let Some(frame) = reopening.or(sitting) {
                     self.reopen(&frame);
                 }
             }
             SessionEvent::Revoked(slot) => {
-                if let Some(frame) = self.reopening.remove(&slot) {
+                let loads = [self.sitting.remove(&slot), self.reopening.remove(&slot)];
+                for frame in loads.into_iter().flatten() {
                     self.refuse(&frame, Refusal::unknown_session(&frame));
                 }
                 if let Some(seat) = self.seats.get(&slot).map(|seat| seat.id.to_string()) {

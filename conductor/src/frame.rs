@@ -301,6 +301,23 @@ impl Run {
         Frame { bytes: self.bytes.slice(start as usize..end as usize), peek }
     }
 
+    /// The frames that stand together in a range, with no more of the buffer than
+    /// theirs. Unless that is most of it, they get bytes of their own: whoever
+    /// counts what a part holds must not overlook a whole block behind it.
+    pub fn part(&self, range: Range<usize>) -> Self {
+        let frames = &self.frames[range];
+        let (Some((from, ..)), Some((_, to, _))) = (frames.first(), frames.last()) else {
+            return Self::default();
+        };
+        let span = *from as usize..*to as usize;
+        let bytes = match span.len() < self.bytes.len() / 2 {
+            true => Bytes::copy_from_slice(&self.bytes[span]),
+            false => self.bytes.slice(span),
+        };
+        let frames = frames.iter().map(|(start, end, peek)| (start - from, end - from, *peek)).collect();
+        Self { bytes, frames }
+    }
+
     /// A run of only those frames whose index `keep` accepts.
     pub fn select(&self, mut keep: impl FnMut(usize) -> bool) -> Self {
         let frames = self.frames.iter().enumerate().filter(|(i, _)| keep(*i)).map(|(_, f)| *f).collect();
@@ -397,6 +414,23 @@ mod tests {
         let part = run.select(|i| i == 1);
         assert_eq!(part.iter().next().unwrap().0, b"{\"b\":2}");
         assert_eq!(part.len(), 1);
+    }
+
+    #[test]
+    fn a_part_of_a_run_holds_its_own_frames_only() {
+        let block = b"{\"id\":1,\"method\":\"a\"}\n\n{\"id\":22,\"method\":\"b\"}\nnoise\n{\"id\":3,\"method\":\"c\"}\n";
+        let run = Run::parse(Bytes::from_static(block), |_, _| ());
+        for (range, ids) in
+            [(0..1, &["1"][..]), (1..2, &["22"]), (1..3, &["22", "3"]), (0..3, &["1", "22", "3"])]
+        {
+            let part = run.part(range.clone());
+            let found: Vec<_> =
+                part.iter().map(|(bytes, peek)| std::str::from_utf8(peek.id.of(bytes)).unwrap()).collect();
+            assert_eq!(found, ids, "{range:?}");
+            assert_eq!(part.frame(0).bytes(), run.frame(range.start).bytes());
+            assert!(part.block().starts_with(b"{") && part.block().ends_with(b"}"), "{:?}", part.block());
+        }
+        assert!(run.part(2..2).is_empty());
     }
 
     #[test]

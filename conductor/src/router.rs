@@ -298,19 +298,18 @@ impl Router {
     /// Hides a session from its owner; fine if there is none. One that is live
     /// stays, unless the caller is the one who has it open. Whether it is gone.
     pub fn deleted(&self, id: Uuid, caller: &Caller, own: bool) -> bool {
-        let table = self.lock();
+        let mut table = self.lock();
         let found = table.get(id).filter(|entry| entry.row.owner == caller.user);
-        let is_held = found.map(|entry| entry.live.is_some() && !own);
+        match found.map(|entry| entry.live.is_some() && !own) {
+            Some(true) => return false,
+            Some(false) => table.change(id, |entry| entry.row.is_deleted = true),
+            None => return true,
+        };
+        let version = table.version;
         drop(table);
-        match is_held {
-            Some(true) => false,
-            Some(false) => {
-                self.change(id, |entry| entry.row.is_deleted = true);
-                self.sharing.send_replace(());
-                true
-            }
-            None => true,
-        }
+        self.publish(version);
+        self.sharing.send_replace(());
+        true
     }
 
     /// The sessions that the caller has this to do with, newest first: at most

@@ -197,6 +197,8 @@ struct Session {
     is_refused: bool,
     /// The opening request has been answered with a result.
     is_open: bool,
+    /// It has not, or with an error, but the agent has the session.
+    exists_at_agent: bool,
     requests: Pending<Request>,
     asks: Pending<Ask>,
     host: Host,
@@ -263,10 +265,9 @@ pub fn start(
     journal: Journal,
     history: History,
     tasks: &Tasks,
-) -> Option<Seat> {
+) -> Seat {
     let (words, input) = queue::queue(INPUT_FRAMES, INPUT_BYTES);
-    let (handle, departures) = SessionHandle::new(words, open.close.clone());
-    let lead = handle.seat()?;
+    let (handle, lead, departures) = SessionHandle::new(words, open.close.clone());
     if !matches!(open.opening, Opening::New) {
         router.started(open.id, handle.clone());
     }
@@ -336,6 +337,7 @@ pub fn start(
         router,
         binding: None,
         is_open: false,
+        exists_at_agent: false,
         requests: Pending::new(),
         asks: Pending::new(),
         turn: None,
@@ -370,7 +372,7 @@ pub fn start(
         farewell.is_said = true;
     };
     tasks.start_in(span, "session", run);
-    Some(lead)
+    lead
 }
 
 impl Session {
@@ -446,7 +448,7 @@ impl Session {
 
     async fn serve(&mut self, input: &mut queue::Receiver<Word>, departures: &mut mpsc::Receiver<u32>) {
         let (close, ending) = (self.open.close.clone(), self.open.ending.clone());
-        let SessionHandle { overrun, cancel, away, .. } = self.handle.clone();
+        let SessionHandle { overrun, away, .. } = self.handle.clone();
         let (mut out, journal) = (self.link.out.clone(), self.journal.clone());
         let mut is_lead_gone = false;
         let mut presence = self.link.presence.clone();
@@ -459,9 +461,8 @@ impl Session {
         // for every run costs more than to be woken.
         let mut close_asked = pin!(close.cancelled());
         let mut end_asked = pin!(ending.cancelled());
-        let mut is_overrun = pin!(overrun.cancelled());
+        let mut is_overrun = pin!(overrun.notified());
         let mut is_away = pin!(away.notified());
-        let mut is_cancelled = pin!(cancel.notified());
         while !self.ended {
             if std::mem::take(&mut is_lead_gone) || self.seats.is_lead_leaving && self.to_editor.is_empty() {
                 self.seats.is_lead_leaving = false;
@@ -541,9 +542,29 @@ impl Session {
                     self.deadline_passed().await;
                     self.commit(Input::Nothing);
                 }
-                // Before the agent's output: a flood must not hold up a cancel.
+                // Before the agent's output: a flood must not hold up what stops something.
                 Some(word) = input.recv(), if hears_editor => self.hear(word),
                 Some(seat) = departures.recv() => self.left(seat).await,
+                () = &mut close_asked => {
+                    self.closed = true;
+                    self.ended = true;
+                }
+                () = &mut end_asked => self.ended = true,
+                // Always heard, as is the next: kept for later, it would end a turn of an
+                // editor that is back, or a process that has lost nothing.
+                () = &mut is_away => {
+                    is_away.set(away.notified());
+                    if !self.seats.has_others() {
+                        self.cancel_unasked();
+                        self.commit(Input::Nothing);
+                    }
+                }
+                () = &mut is_overrun => {
+                    is_overrun.set(overrun.notified());
+                    if let Some(process) = process.as_ref().filter(|process| !process.is_ending()) {
+                        process.stop(Cause::Overrun);
+                    }
+                }
                 done = self.host.next(), if agent_size == 0 || agent_ticket.is_some() => {
                     self.host_answers(done);
                     self.heard = Instant::now();
@@ -558,31 +579,7 @@ impl Session {
                     watch.as_mut().reset(self.stall_at().unwrap_or_else(|| Instant::now() + self.open.berth.stall_timeout));
                 }
                 Ok(()) = presence.changed() => {}
-                () = &mut close_asked => {
-                    self.closed = true;
-                    self.ended = true;
-                }
-                () = &mut end_asked => self.ended = true,
-                // Always heard: kept for later, it would end a turn of an editor
-                // that is back.
-                () = &mut is_away => {
-                    is_away.set(away.notified());
-                    if !self.seats.has_others() {
-                        self.cancel_unasked();
-                        self.commit(Input::Nothing);
-                    }
-                }
-                () = &mut is_cancelled => {
-                    is_cancelled.set(cancel.notified());
-                    self.cancel_unasked();
-                    self.commit(Input::Nothing);
-                }
                 news = news(&mut self.reaching), if self.reaching.is_some() => self.hear_of_way(news),
-                () = &mut is_overrun, if process.as_ref().is_some_and(|process| !process.is_ending()) => {
-                    if let Some(process) = &process {
-                        process.stop(Cause::Overrun);
-                    }
-                }
                 exit = exited(process.as_deref()), if agent_gone => self.agent_gone(exit).await,
                 () = sleep_until(park_at.unwrap_or_else(Instant::now)), if park_at.is_some() => self.park(),
                 (at, run) = late_word(&mut self.resting), if !self.resting.is_empty() => self.heard_late(at, run),

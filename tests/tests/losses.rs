@@ -14,6 +14,9 @@ use nix::{
 };
 use serde_json::{Value, json};
 
+/// The code of what is one too many.
+const LIMIT: i64 = -31002;
+
 #[test]
 fn c03_killed_guard_takes_the_agent_and_its_descendants_along() {
     let service = service(&json!({})).set("agents.fake.warm", 0).start();
@@ -50,16 +53,42 @@ fn editor_that_stops_talking_still_gets_its_answers() {
 
 #[test]
 fn agent_that_is_overrun_is_ended_and_nothing_is_lost_in_silence() {
-    let service = service(&json!({ "after": { "session/new": ["stop_reading"] } }))
-        .set("service.stall_timeout", "60s")
-        .start();
+    let service = service(&json!({})).set("service.stall_timeout", "60s").start();
     let mut editor = service.editor();
     let session = editor.new_session(&service.work());
-    let id = editor.prompt(&session, "never read");
     // Far more than pipe and queues hold; notifications cannot be refused.
     let padding = "x".repeat(1 << 20);
-    for _ in 0..64 {
-        editor.notify("_test/padding", &json!({ "sessionId": session, "padding": padding }));
+    for _ in 0..2 {
+        let id = editor.prompt_do(&session, &json!(["stop_reading", "hang"]));
+        for _ in 0..64 {
+            editor.notify("_test/padding", &json!({ "sessionId": session, "padding": padding }));
+        }
+        assert_says(&editor.error_of(&id), &["did not read its input"]);
+        // The process that takes its place has lost nothing.
+        editor.turn_do(&session, &json!([{ "update": {} }]));
     }
-    assert_says(&editor.error_of(&id), &["did not read its input"]);
+}
+
+#[test]
+fn a_cancel_for_another_session_does_not_end_an_agent_that_is_busy() {
+    let service = service(&json!({})).set("service.stall_timeout", "60s").start();
+    let mut editor = service.editor();
+    let (session, go) = (editor.new_session(&service.work()), service.work().join("go"));
+    let turn = editor.prompt_do(&session, &json!(["stop_reading", { "wait_file": go }, "start_reading"]));
+    // Until there is room for none any more: first in the pipe, then in the session's queue.
+    let mut asked = |padding: usize, count: usize| {
+        let params = json!({ "sessionId": session, "padding": "x".repeat(padding) });
+        let ids: Vec<Value> = (0..count).map(|_| editor.request("_x/return", &params)).collect();
+        ids.into_iter().next_back().unwrap()
+    };
+    asked(1 << 20, 20);
+    let refused = asked(1, 400);
+    assert_eq!(editor.error_of(&refused)["code"], LIMIT);
+    for _ in 0..20 {
+        editor.notify("$/cancel_request", &json!({ "requestId": "nobody's".repeat(100) }));
+    }
+    // Answered after those, by the connection itself.
+    editor.call("session/list", &json!({}));
+    std::fs::write(&go, "").unwrap();
+    assert_eq!(editor.stop_reason(&turn), "end_turn");
 }

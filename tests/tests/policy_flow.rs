@@ -313,6 +313,79 @@ fn a_forbidden_mode_is_set_back_before_the_next_prompt() {
 }
 
 #[test]
+fn queued_prompts_wait_until_a_forbidden_mode_is_set_back() {
+    let builder = ruled(&json!({}), "use = ['default']");
+    let (slip, leave) = (builder.dir().join("work/slip"), builder.dir().join("work/leave"));
+    let mut script = modes("default");
+    script["instead"] =
+        json!({ "session/set_mode": [{ "wait_file": leave }, { "answer": { "result": {} } }] });
+    let service = builder.agent("fake", &script).start();
+    let (mut editor, session) = open(&service);
+    let update = json!({ "sessionUpdate": "current_mode_update", "currentModeId": "bypassPermissions" });
+    let first = editor.prompt_do(&session, &json!([{ "wait_file": slip }, tells(&update)]));
+    let second = editor.prompt_do(&session, &json!([{ "update": { "text": "second " } }]));
+    let third = editor.prompt_do(&session, &json!([{ "update": { "text": "third " } }]));
+    // Behind the prompts, so that they are queued by then.
+    editor.call("_x/return", &json!({ "sessionId": session }));
+    fs::write(&slip, "").unwrap();
+    assert_eq!(editor.stop_reason(&first), "end_turn");
+    let method = |entry: &conductor_tests::ledger::Entry, name: &str| {
+        entry.json().is_some_and(|line| line["method"] == name)
+    };
+    let set = service.wait_received("fake", "session/set_mode", |entry| method(entry, "session/set_mode"));
+    service.wait_settled("fake");
+    let prompts = || service.received("fake").iter().filter(|entry| method(entry, "session/prompt")).count();
+    assert_eq!(prompts(), 1, "{:?} is not answered", set.text);
+    fs::write(&leave, "").unwrap();
+    assert_eq!(editor.stop_reason(&second), "end_turn");
+    assert_eq!(editor.stop_reason(&third), "end_turn");
+    assert_eq!(editor.chunks(&session), ["second 0", "third 0"]);
+}
+
+#[test]
+fn rules_about_a_model_hold_in_whichever_form_an_agent_tells_it() {
+    let models = json!({ "currentModelId": "big", "availableModels": [
+        { "modelId": "big", "name": "Big" }, { "modelId": "small", "name": "Small" },
+    ] });
+    let rules = "use = ['default']\n[[rule]]\nid = 'big'\neffect = 'deny'\nreason = 'not with this one'\n\
+        model = ['big']\nrun = { program = ['ls'], words = 'any' }";
+    let options = json!([{ "id": "model", "name": "Model", "category": "model", "type": "select",
+        "currentValue": "big", "options": [{ "value": "big", "name": "Big" }] }]);
+    for told in [json!({ "models": models }), json!({ "configOptions": options })] {
+        let service = ruled(&json!({ "session": told }), rules).start();
+        let (mut editor, session) = open(&service);
+        let chunks = editor.turn_do(&session, &json!([asks(&json!({ "command": "ls" }), &usual())]));
+        assert_eq!(chosen(&self::told(&chunks)), "no", "{told}");
+    }
+}
+
+#[test]
+fn an_opening_that_is_refused_late_leaves_nothing_behind() {
+    const SECRET: &str = "late-canary-31c8e";
+    let tools = json!({ "command": "true", "env": { "TOOL_TOKEN": SECRET } });
+    let mut service = service(&modes("default")).set("mcp.tools", tools).start();
+    let mut editor = service.editor();
+    let servers = json!([{ "name": "tools", "command": "true", "args": [],
+        "env": [{ "name": "TOOL_TOKEN", "value": SECRET }] }]);
+    let error = editor.call_error(
+        "session/new",
+        &json!({ "cwd": service.work(), "mcpServers": servers,
+            "_meta": { "conductor": { "mode": "nowhere" } } }),
+    );
+    assert_says(&error, &["has no mode"]);
+    // The agent has opened it, so it is closed there.
+    service.wait_received("fake", "session/close", |entry| {
+        entry.json().is_some_and(|line| line["method"] == "session/close")
+    });
+    service.term();
+    let kept = fs::read_dir(service.state().join("kept")).map_or(0, Iterator::count);
+    assert_eq!(kept, 0, "its secrets are still there");
+    let notes = disk::texts(&disk::journal(&service), conductor::record::Origin::Conductor);
+    let ended: Vec<_> = notes.iter().filter(|note| note.contains("_conductor/session_ended")).collect();
+    assert!(ended.len() == 1 && ended[0].contains("never opened"), "{ended:?}");
+}
+
+#[test]
 fn t03_mcp_servers_must_be_known_or_allowed() {
     let service = ruled(&json!({}), "use = ['default']")
         .set("mcp.known", json!({ "command": "good-mcp", "args": ["--stdio"] }))
@@ -481,6 +554,30 @@ fn m2_what_is_done_without_asking_is_reported_once_and_recorded() {
         .map(|line| &line["params"]["toolCallId"])
         .collect();
     assert_eq!(noted, ["acts", "again"]);
+}
+
+#[test]
+fn a_call_that_was_asked_about_may_end_twice_and_its_id_come_again() {
+    let mut service = ruled(&json!({}), "use = ['default']").start();
+    let (mut editor, session) = open(&service);
+    let call = |update: &str, kind: &str, status: &str| {
+        tells(&json!({ "sessionUpdate": update, "toolCallId": "call-1", "title": "t", "kind": kind,
+            "status": status }))
+    };
+    let ended = || call("tool_call_update", "execute", "completed");
+    let ask = asks(&json!({ "command": "ls" }), &usual());
+    let steps = json!([
+        call("tool_call", "execute", "pending"),
+        ask,
+        ended(),
+        ended(),
+        call("tool_call", "read", "completed")
+    ]);
+    assert_eq!(chosen(&told(&editor.turn_do(&session, &steps))), "once");
+    service.term();
+    let notes = disk::texts(&disk::journal(&service), conductor::record::Origin::Conductor);
+    let reported: Vec<_> = notes.iter().filter(|note| note.contains("_conductor/unmediated")).collect();
+    assert!(reported.is_empty(), "{reported:?}");
 }
 
 #[test]

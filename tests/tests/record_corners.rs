@@ -89,6 +89,29 @@ fn refused_requests_do_not_pile_up_in_memory() {
 }
 
 #[test]
+fn what_belongs_to_no_session_waits_for_the_disk_as_well() {
+    let (disk, builder) = Disk::under(service(&json!({})));
+    let service = builder.start();
+    let (mut editor, session) = service.session();
+    let (go, done) = (service.work().join("go"), service.work().join("done"));
+    let stray = json!({ "notify": { "method": "_x/stray", "params": {
+        "sessionId": "nobody's", "padding": "x".repeat(60_000),
+    } } });
+    let turn = editor
+        .prompt_do(&session, &json!([{ "wait_file": go }, { "repeat": [700, [stray]] }, { "touch": done }]));
+    service.wait_received("fake", "the prompt", |line| {
+        line.text.as_deref().is_some_and(|text| text.contains("wait_file"))
+    });
+    disk.rule("fdatasync hold");
+    std::fs::write(&go, "").unwrap();
+    service.wait_settled("fake");
+    assert!(!done.exists(), "the agent was read all the same");
+    disk.works();
+    assert_eq!(editor.stop_reason(&turn), "end_turn");
+    assert!(done.exists());
+}
+
+#[test]
 fn the_agent_is_told_at_once_that_a_write_was_not_recorded() {
     let (disk, builder) = Disk::under(service(&json!({})));
     let service = builder.start();

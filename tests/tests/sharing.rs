@@ -375,3 +375,20 @@ async fn what_cannot_be_shared_is_refused() {
     // One of them can still be changed.
     asking.share(&session, user("u7"), ShareRole::Driver).await.unwrap();
 }
+
+#[test]
+fn each_of_two_loads_at_once_is_answered() {
+    let service = service(&json!({})).start();
+    let (_lead, session) = service.session();
+    for _ in 0..5 {
+        let editor = service.editor();
+        let load = |id: u32| {
+            let params = open_params(&service, &session);
+            json!({ "jsonrpc": "2.0", "id": id, "method": "session/load", "params": params })
+        };
+        editor.send_bytes(format!("{}\n{}\n", load(901), load(902)).as_bytes());
+        // The second takes the place of the first, which may have been answered by then.
+        editor.response(&json!(901));
+        assert!(editor.response(&json!(902))["result"].is_object(), "{}", editor.story());
+    }
+}

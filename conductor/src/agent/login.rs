@@ -132,7 +132,13 @@ impl Login {
         let mut recorder = Recorder::new(Some(journal), stream);
         recorder.know_all(&self.launch.known);
         let container = self.launch.container(id).await?;
-        let mut interactive = spawn_in_terminal(&self.launch, &container, size).await?;
+        let mut interactive = match spawn_in_terminal(&self.launch, &container, size).await {
+            Ok(interactive) => interactive,
+            Err(why) => {
+                tokio::task::spawn_blocking(move || container.clear()).await.ok();
+                return Err(why);
+            }
+        };
         let pid = interactive.pid;
         recorder.note(note::PROCESS_STARTED, &self.started(pid, &container.shown(&interactive.held)));
         recorder.commit(Class::Stop).ok();

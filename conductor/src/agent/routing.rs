@@ -16,7 +16,7 @@ use super::{Attachment, Process};
 use crate::{
     acp::{self, Refusal, code},
     frame::{self, Frame, Kind, Method, Peek, Run},
-    journal::Class,
+    journal::{Class, Journal},
     metrics::{Branch, Metrics},
     pending::WireId,
     queue,
@@ -148,6 +148,7 @@ impl Routing {
         };
         if let Some(run) = lost {
             self.lost(&run);
+            self.write();
         }
     }
 
@@ -193,7 +194,7 @@ impl Routing {
                 Way::To(slot) => self.end_of(run, at, slot),
                 _ => at + 1,
             };
-            let part = run.select(|i| (at..end).contains(&i));
+            let part = run.part(at..end);
             match way {
                 Way::To(slot) => self.send(slot, part),
                 Way::All => {
@@ -342,13 +343,17 @@ impl Routing {
     fn record(&mut self, run: &Run) {
         self.recorder.know_only(self.process.known());
         self.recorder.run(Origin::Agent, Destination::Editor, &[], run);
-        self.recorder.commit(Class::Stop).ok();
+    }
+
+    /// Writes down what belongs to no session, as much as there is of it at once. It is what
+    /// the agent says, so it waits for the disk as that does, and the agent with it.
+    pub(super) fn write(&mut self) {
+        self.recorder.commit(Class::Stream).ok();
     }
 
     fn reply(&mut self, line: Bytes) {
         self.recorder.know_only(self.process.known());
         self.recorder.frame(Origin::Conductor, Destination::Agent, None, &line);
-        self.recorder.commit(Class::Stop).ok();
         self.replies.push_back(line);
     }
 
@@ -368,6 +373,8 @@ impl Routing {
                 }
             }
         }
+        self.write();
+        // What stops something is written as soon as that is possible, and goes out in any case.
         while let Some(reply) = self.replies.pop_front() {
             match self.process.input().try_send(reply.len(), reply) {
                 Ok(()) | Err(queue::NotSent::Closed(_)) => {}
@@ -377,6 +384,14 @@ impl Routing {
                 }
             }
         }
+    }
+}
+
+/// Waits until what is pending is worth another try.
+pub(super) async fn accepting(journal: Option<&Journal>) {
+    match journal {
+        Some(journal) => journal.accepting().await,
+        None => std::future::pending().await,
     }
 }
 

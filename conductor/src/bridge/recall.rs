@@ -186,9 +186,11 @@ impl Recall {
             match (frame, found) {
                 (Some(frame), Some(session)) => {
                     if frame.peek().kind == Kind::Request {
-                        let id: Value = frame.decode(frame.peek().id).unwrap_or_default();
-                        let answer = json!({ "jsonrpc": "2.0", "id": id, "error": session.refused });
-                        answers.extend_from_slice(format!("{answer}\n").as_bytes());
+                        // As it came: it may be a number that a `Value` cannot hold.
+                        let error = json!(session.refused).to_string();
+                        answers.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
+                        answers.extend_from_slice(frame.get(frame.peek().id));
+                        answers.extend_from_slice(format!(",\"error\":{error}}}\n").as_bytes());
                     }
                 }
                 _ => rest.extend_from_slice(line),
@@ -259,12 +261,14 @@ mod tests {
             b"{\"id\":\"conductor-connect:1\",\"error\":{\"code\":-32002,\"message\":\"gone\"}}\n",
         ));
         let said = Bytes::from_static(
-            b"{\"id\":4,\"method\":\"session/prompt\",\"params\":{\"sessionId\":\"s\"}}\n{\"id\":5,\"method\":\"session/load\",\"params\":{\"sessionId\":\"s\"}}\n",
+            b"{\"id\":36893488147419103232,\"method\":\"session/prompt\",\"params\":{\"sessionId\":\"s\"}}\n{\"id\":5,\"method\":\"session/load\",\"params\":{\"sessionId\":\"s\"}}\n",
         );
         let (rest, answers) = recall.refuse(&said).unwrap();
         assert!(rest.starts_with(b"{\"id\":5"), "{rest:?}");
         let answer: Value = serde_json::from_slice(&answers).unwrap();
-        assert_eq!((&answer["id"], &answer["error"]["message"]), (&json!(4), &json!("gone")));
+        assert_eq!(answer["error"]["message"], "gone");
+        let id = b"{\"jsonrpc\":\"2.0\",\"id\":36893488147419103232,";
+        assert!(answers.starts_with(id), "as it came: {answers:?}");
         recall.asked(&frame(r#"{"id":5,"method":"session/load","params":{"sessionId":"s","cwd":"/w"}}"#));
         recall.answered(&frame(r#"{"id":5,"result":{}}"#));
         assert!(recall.refuse(&said).is_none(), "it was opened again");

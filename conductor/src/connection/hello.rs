@@ -39,7 +39,7 @@ impl Connection {
         let agents = pool.status().borrow().clone();
         let allowed: Vec<Arc<str>> =
             agents.iter().filter(may_ask).map(|status| status.name.clone()).collect();
-        self.answers.spawn(async move {
+        self.answer_later(id.clone(), async move {
             let own = key.agent.clone();
             let hello = match may_start {
                 true => pool.hello(key, &person.user, Purpose::Greeting).await.ok(),

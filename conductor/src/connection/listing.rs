@@ -78,7 +78,7 @@ impl Connection {
         }
         self.record(frame);
         let (router, id) = (self.hub.router.clone(), frame.copy(frame.peek().id));
-        self.answers.spawn(async move {
+        self.answer_later(id.clone(), async move {
             // Deleting what is not there is fine: the wish is fulfilled.
             if router.is_saved().await {
                 return acp::result(&id, b"{}");

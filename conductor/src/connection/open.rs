@@ -182,8 +182,7 @@ impl Connection {
         let watches = role == SeatRole::Observer;
         self.seats
             .insert(slot, Seat { id, at: seat, leads: false, watches, opening, cancels: false, _here: here });
-        // Should it end before it has heard us, it is opened in the usual way.
-        self.reopening.insert(slot, frame.clone());
+        self.sitting.insert(slot, frame.clone());
     }
 
     /// A session of somebody else's is left when they may do less there than they
@@ -347,7 +346,6 @@ impl Connection {
             self.hub.history.clone(),
             &self.hub.tasks,
         );
-        let Some(lead) = lead else { return self.refuse(frame, too_many_sessions()) };
         self.names.insert(format!("\"{id}\"").into(), slot);
         let opening = Some(frame.copy(frame.peek().id));
         let left = CancellationToken::new();

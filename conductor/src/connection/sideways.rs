@@ -36,8 +36,8 @@ impl Connection {
         self.record(&frame);
         let known = self.recorder.known().clone();
         let written = self.recorder.commit(Class::Effect);
-        self.answers.spawn(async move {
-            let id = frame.copy(frame.peek().id);
+        let id = frame.copy(frame.peek().id);
+        self.answer_later(id.clone(), async move {
             let recorded = match written {
                 Ok(Some(ticket)) => journal.released(ticket).await.map_err(|refused| refused.why),
                 Ok(None) => Ok(()),

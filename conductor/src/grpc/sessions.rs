@@ -186,6 +186,9 @@ impl Sessions for SessionsService {
             Answered::NotTheirs(why) => {
                 Err(Status::permission_denied(format!("you may not answer this: {why}")))
             }
+            Answered::NotRecorded(why) => Err(Status::unavailable(format!(
+                "it cannot be recorded now, so nobody can allow it; it stays open: {why}"
+            ))),
             Answered::Unknown => Err(Status::not_found(format!(
                 "no request {request} with such an option is open in session {id}"
             ))),

@@ -71,10 +71,12 @@ impl Index {
         self.streams.entry(stream.id).or_insert_with(|| Entry::new(stream.kind))
     }
 
-    /// The streams of which only the number is known, with the last they used.
-    pub(super) fn heads(&self) -> impl Iterator<Item = (Stream, u64)> {
+    /// The streams of which only the number is known and which come back, with the last they
+    /// used.
+    pub(super) fn heads(&self, journal: Uuid) -> impl Iterator<Item = (Stream, u64)> {
         let gone = self.streams.iter().filter(|(_, entry)| entry.places.is_empty() && entry.next > 1);
-        gone.map(|(id, entry)| (Stream { id: *id, kind: entry.kind }, entry.next - 1))
+        let heads = gone.map(|(id, entry)| (Stream { id: *id, kind: entry.kind }, entry.next - 1));
+        heads.filter(move |(stream, _)| comes_back(*stream, journal))
     }
 
     /// All sessions, with the last number used.
@@ -108,14 +110,24 @@ impl Index {
         }
     }
 
-    /// Forgets all places in segments before this one; the numbers stay used.
-    pub(super) fn free(&mut self, before: u64) {
+    /// Forgets all places in segments before this one. The numbers stay used in streams that
+    /// come back; of others, whose one writer knows the next itself, nothing is left then.
+    pub(super) fn free(&mut self, before: u64, journal: Uuid) {
         for entry in self.streams.values_mut() {
             if entry.places().next().is_some_and(|first| first.at.segment < before) {
                 entry.keep(|place| place.at.segment >= before);
             }
         }
+        self.streams.retain(|id, entry| {
+            !entry.places.is_empty() || comes_back(Stream { id: *id, kind: entry.kind }, journal)
+        });
     }
+}
+
+/// Whether somebody goes on with a stream after its writer has gone: with sessions and grants,
+/// and with the journal's own. Processes and connections do not come back.
+pub(super) fn comes_back(stream: Stream, journal: Uuid) -> bool {
+    matches!(stream.kind, StreamKind::Session | StreamKind::Grant) || stream.id == journal
 }
 
 impl Entry {
@@ -220,15 +232,29 @@ mod tests {
             index.add(session, segment * 10, segment * 10 + 9, at(segment, 64));
         }
         index.cut(at(4, 0));
-        index.free(2);
+        index.free(2, Uuid::nil());
         let found = index.find(stream, 1, 10);
         assert_eq!(found.iter().map(|place| place.at.segment).collect::<Vec<_>>(), [2, 3]);
         assert_eq!(index.next_seq(stream), 50);
         index.cut(at(0, 0));
         assert_eq!(index.find(stream, 1, 10), []);
-        assert_eq!(index.heads().collect::<Vec<_>>(), [(session, 49)]);
+        assert_eq!(index.heads(Uuid::nil()).collect::<Vec<_>>(), [(session, 49)]);
         index.add(session, 50, 50, at(5, 64));
         assert_eq!(index.find(stream, 1, 10), [Place { seq: 50, at: at(5, 64) }]);
+    }
+
+    #[test]
+    fn nothing_is_left_of_streams_that_do_not_come_back() {
+        let mut index = Index::default();
+        let (own, gone, here) = (Uuid::from_u128(7), Uuid::from_u128(8), Uuid::from_u128(9));
+        for (id, segment) in [(own, 1), (gone, 1), (here, 1), (here, 2)] {
+            index.add(Stream { id, kind: StreamKind::Process }, segment, segment, at(segment, 64));
+        }
+        index.free(2, own);
+        assert_eq!((index.next_seq(own), index.next_seq(gone), index.next_seq(here)), (2, 1, 3));
+        index.free(3, own);
+        assert_eq!(index.streams.len(), 1, "only the journal's own is left");
+        assert_eq!(index.heads(own).map(|(stream, _)| stream.id).collect::<Vec<_>>(), [own]);
     }
 
     #[test]

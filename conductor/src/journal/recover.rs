@@ -21,9 +21,9 @@ use super::{
     findings::Finding,
     format::{BadHead, Position, RecordHead, SEGMENT_HEADER, SegmentHead},
     heads,
+    index::comes_back,
     log::{Log, Segment},
 };
-use crate::record::{Stream, StreamKind};
 
 /// Bytes read at once.
 const CHUNK: usize = 1024 * 1024;
@@ -109,11 +109,8 @@ pub(super) fn recover(log: &mut Log, recovered: &mut Recovered) -> Result<(), Jo
     log.told_shipped = log.shipped;
     match heads::read(&log.dir) {
         Some(heads) => {
-            // Processes and connections do not come back; sessions and grants do, and so do we.
-            let back = |stream: Stream| {
-                matches!(stream.kind, StreamKind::Session | StreamKind::Grant) || stream.id == log.id
-            };
-            for (stream, last_seq) in heads.into_iter().filter(|(stream, _)| back(*stream)) {
+            // Those of former versions hold others, too.
+            for (stream, last_seq) in heads.into_iter().filter(|(stream, _)| comes_back(*stream, log.id)) {
                 log.index.used(stream, last_seq);
             }
         }

@@ -320,7 +320,7 @@ fn chores<'a>(shared: &'a Shared, mut log: MutexGuard<'a, Log>) -> MutexGuard<'a
     if free.is_empty() && gone.is_empty() && shipped.segment == told.segment {
         return log;
     }
-    let heads = (!free.is_empty()).then(|| heads::encode(log.index.heads()));
+    let heads = (!free.is_empty()).then(|| heads::encode(log.index.heads(log.id)));
     gone.extend(free);
     drop(log);
     // First it is on disk which numbers are used, and that they may go: else
@@ -363,7 +363,7 @@ impl Log {
             freed.push(first.remove().path);
         }
         if let (false, Some((first, _))) = (freed.is_empty(), self.segments.first_key_value()) {
-            self.index.free(*first);
+            self.index.free(*first, self.id);
         }
         freed
     }

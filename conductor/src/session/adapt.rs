@@ -2,11 +2,13 @@
 //! does not take is kept from it, what the agent does not take is refused
 //! with a name.
 
+use std::borrow::Cow;
+
 use bytes::{BufMut as _, Bytes, BytesMut};
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
-use super::{Session, members::Members};
+use super::{Session, members::Members, past::blocks};
 use crate::{
     acp::{EditorCapabilities, Refusal, code},
     frame::{Frame, Peek, Span, splice},
@@ -55,13 +57,14 @@ impl Session {
     pub(super) fn unfit(&self, frame: &Frame) -> Option<Refusal> {
         let hello = &self.binding.as_ref()?.process().hello;
         let able = &hello.result["agentCapabilities"]["promptCapabilities"];
-        let prompt: Prompt = frame.decode(frame.peek().params)?;
-        let refused =
-            prompt.prompt.iter().filter_map(|block| block["type"].as_str()).find(|kind| match *kind {
-                "image" | "audio" => able[*kind] != true,
-                "resource" => able["embeddedContext"] != true,
-                _ => false,
-            })?;
+        // Blocks may be long; nothing but their type is taken out of them.
+        let blocks = blocks(frame.bytes(), frame.peek());
+        let kinds = blocks.iter().filter_map(|block| serde_json::from_str::<Block<'_>>(block.get()).ok());
+        let refused = kinds.map(|block| block.kind).find(|kind| match &**kind {
+            kind @ ("image" | "audio") => able[kind] != true,
+            "resource" => able["embeddedContext"] != true,
+            _ => false,
+        })?;
         let text = format!("agent `{}` does not take content of type `{refused}`", self.agent());
         Some(Refusal::new(code::INVALID_PARAMS, text))
     }
@@ -112,8 +115,9 @@ impl Session {
 }
 
 #[derive(Deserialize)]
-struct Prompt {
-    prompt: Vec<Value>,
+struct Block<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
 }
 
 /// What holds config options: a result, or the `update` in params.

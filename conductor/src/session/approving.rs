@@ -45,8 +45,7 @@ pub(super) struct Put {
 
 impl Put {
     /// What a permission request says of its tool call, or what was announced of it before.
-    pub(super) fn of_request(frame: &Frame, earlier: &[Value]) -> Self {
-        let params: Value = frame.decode(frame.peek().params).unwrap_or_default();
+    pub(super) fn of_request(params: &Value, earlier: &[Value]) -> Self {
         let call = &params["toolCall"];
         let told = |key: &str| {
             let all = std::iter::once(call).chain(earlier.iter().rev());

@@ -84,14 +84,11 @@ impl Session {
         let config = self.open.config.borrow().clone();
         let title = config.agents.get(self.agent()).and_then(|agent| agent.title.clone());
         let title = title.unwrap_or_else(|| self.agent().to_owned());
-        let update = json!({
-            "sessionUpdate": "notice", "severity": "info", "title": format!("{title} goes on"),
-            "description": match self.handover {
-                Some(_) => "It gets what it has not heard of this session with your prompt.",
-                None => "It knows this session.",
-            },
-        });
-        self.say_notice(&update);
+        let text = match self.handover {
+            Some(_) => "It gets what it has not heard of this session with your prompt.",
+            None => "It knows this session.",
+        };
+        self.say_notice("info", &format!("{title} goes on"), text);
         let number = self.routing.number;
         if let Some((_, commands)) = self.commands.iter().find(|(of, _)| *of == number) {
             let update =

@@ -17,15 +17,21 @@ const CONTENT: usize = 64 << 10;
 /// Characters of a command or a path that stand in a question.
 const SHOWN: usize = 200;
 
-/// The tool call that a permission request is about.
-pub(super) fn call_id(frame: &Frame) -> String {
-    let params: Value = frame.decode(frame.peek().params).unwrap_or_default();
-    params["toolCall"]["toolCallId"].as_str().unwrap_or_default().to_string()
+/// The tool call that a permission request with these parameters is about.
+pub(super) fn call_id(params: &Value) -> &str {
+    params["toolCall"]["toolCallId"].as_str().unwrap_or_default()
+}
+
+/// What that call is given, as far as it is known: by the request, or by what was announced
+/// before.
+pub(super) fn input_of(params: &Value, earlier: &[Value]) -> Value {
+    let known = std::iter::once(&params["toolCall"]).chain(earlier.iter().rev());
+    let input = known.map(|update| &update["rawInput"]).find(|input| !input.is_null());
+    input.cloned().unwrap_or_default()
 }
 
 /// The answers that a permission request offers.
-pub(super) fn offers(frame: &Frame) -> Vec<Offer> {
-    let params: Value = frame.decode(frame.peek().params).unwrap_or_default();
+pub(super) fn offers(params: &Value) -> Vec<Offer> {
     let options = params["options"].as_array().map(Vec::as_slice).unwrap_or_default();
     let offer = |option: &Value| {
         let kind = OfferKind::from_name(option["kind"].as_str().unwrap_or_default());

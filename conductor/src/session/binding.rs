@@ -451,10 +451,7 @@ impl Session {
                 "The agent could not take it back; it gets the recorded turns with your next prompt.",
             ),
         };
-        let update = json!({
-            "sessionUpdate": "notice", "severity": "info", "title": title, "description": description,
-        });
-        self.say_notice(&update);
+        self.say_notice("info", title, description);
     }
 
     /// An update of our own.

@@ -99,7 +99,7 @@ impl Session {
     pub(super) fn close_at_agent(&mut self) {
         if let Some(binding) = &self.binding
             && self.exit.is_none()
-            && self.is_open
+            && (self.is_open || self.exists_at_agent)
             && binding.process().hello.can("close")
         {
             let params =

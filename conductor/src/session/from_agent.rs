@@ -100,10 +100,11 @@ impl Session {
                 self.take_note_of_words(bytes, peek);
                 true
             }
-            b"\"tool_call\"" | b"\"tool_call_update\"" if self.way.is_none() && !self.is_replaying => {
+            kind @ (b"\"tool_call\"" | b"\"tool_call_update\"")
+                if self.way.is_none() && !self.is_replaying =>
+            {
                 self.take_note_of_words(bytes, peek);
-                self.judge.calls.hear(peek.params.of(bytes));
-                self.watch_call(peek.params.of(bytes));
+                self.watch_call(kind, peek.params.of(bytes));
                 true
             }
             b"\"session_info_update\"" => {
@@ -247,7 +248,7 @@ impl Session {
                 self.pass_answer(&request, frame, Class::Stream, Default::default());
                 self.announce();
             }
-            Purpose::Wish => self.wish_granted(frame),
+            Purpose::Wish => self.wish_granted(frame, &request),
             Purpose::SetBack => self.was_set_back(frame, &request),
             Purpose::Close => {}
         }
@@ -270,6 +271,8 @@ impl Session {
         }
         if let Some(binding) = &mut self.binding {
             binding.name = frame.copy(peek.session);
+            // Whatever becomes of it here, it is closed there, too.
+            self.exists_at_agent = true;
         }
         self.take_options(frame.get(peek.outcome));
         self.learn_offer();
@@ -294,8 +297,6 @@ impl Session {
                 self.ask_for(calls);
             }
             Err(refusal) => {
-                // It exists at the agent, so it is closed there, too.
-                self.is_open = true;
                 self.answer_opening(&refusal);
             }
         }
@@ -303,7 +304,7 @@ impl Session {
 
     /// The agent has set what we asked for; the editor learns of it by an
     /// ordinary update.
-    fn wish_granted(&mut self, frame: &Frame) {
+    fn wish_granted(&mut self, frame: &Frame, request: &Request) {
         let result: Value = frame.decode(frame.peek().outcome).unwrap_or_default();
         if frame.peek().kind == Kind::Error {
             let text = self.recorder.redacted_bytes(frame.get(frame.peek().outcome));
@@ -311,6 +312,7 @@ impl Session {
             tracing::warn!(error = text, "the agent refused the model or mode it had offered");
             return;
         }
+        self.model_set(request);
         self.take_options(frame.get(frame.peek().outcome));
         if self.picks() {
             return self.announce();

@@ -126,7 +126,8 @@ impl Session {
                 // It is recorded when it goes on, with the agent that gets it.
                 self.deferred |= noted == Noted::AsHeard;
                 let asked = self.asked(seat, frame);
-                return self.waiting.push_back(asked);
+                self.queued_wait();
+                return self.waiting.push_front(asked);
             }
             Ok(false) => match self.unfit(frame) {
                 Some(refusal) => Err(refusal),
@@ -180,20 +181,26 @@ impl Session {
 
     /// After a turn's end: the next prompt, if one waits.
     pub(super) fn next_turn(&mut self) {
-        while self.turn.is_none()
-            && let Some(asked) = self.queued.pop_front()
-        {
+        while self.turn.is_none() && !self.queued.is_empty() {
+            if !self.is_ready() {
+                // A mode that is denied may not be left yet, or the agent has gone.
+                self.queued_wait();
+                return self.wake();
+            }
+            let Some(asked) = self.queued.pop_front() else { return };
             if !self.may_drive(asked.seat) {
                 let refusal = Refusal::unknown_session(&asked.frame);
                 self.answer_queued(asked, |id| refusal.frame(id));
                 continue;
             }
             self.begin_turn(asked.seat, &asked.frame, Noted::Late);
-            if !self.is_ready() {
-                // The others come behind it.
-                return self.waiting.extend(std::mem::take(&mut self.queued));
-            }
         }
+    }
+
+    /// Queued prompts have to wait for the agent: before all that has come later.
+    fn queued_wait(&mut self) {
+        self.queued.append(&mut self.waiting);
+        std::mem::swap(&mut self.queued, &mut self.waiting);
     }
 
     /// Sends a prompt to another agent than the one that could not take it.

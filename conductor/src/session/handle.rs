@@ -15,11 +15,11 @@ use std::{
 
 use bytes::Bytes;
 use serde_json::Value;
-use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
+use tokio::sync::{Notify, Semaphore, TryAcquireError, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{approving::Decided, past::Standing};
+use super::{INPUT_FRAMES, approving::Decided, past::Standing};
 use crate::{frame::Frame, identity::Caller, policy::Narrowing, queue};
 
 /// Who may have a seat at once, the lead among them; one more is refused.
@@ -65,14 +65,15 @@ pub struct Guest {
 #[derive(Debug, Clone)]
 pub struct SessionHandle {
     pub(super) words: queue::Sender<Word>,
-    pub(super) overrun: CancellationToken,
-    pub(super) cancel: Arc<Notify>,
+    pub(super) overrun: Arc<Notify>,
     pub(super) away: Arc<Notify>,
     pub(super) close: CancellationToken,
     pub(super) over: CancellationToken,
     departures: mpsc::Sender<u32>,
     next_seat: Arc<AtomicU32>,
     questions: Arc<Semaphore>,
+    /// Frames of others than the lead that the session keeps until it is open; closed then.
+    early: Arc<Semaphore>,
 }
 
 /// What a session is told.
@@ -158,6 +159,8 @@ pub enum Answered {
     },
     /// The rules leave it to others: why.
     NotTheirs(String),
+    /// It allows something and could not be recorded, so the request stays open: why.
+    NotRecorded(Arc<str>),
     /// There is no such request, or it offers no such option.
     Unknown,
 }
@@ -176,21 +179,26 @@ pub struct QueuedPrompt {
 }
 
 impl SessionHandle {
-    /// A handle, and where a session listens to it.
-    pub(super) fn new(words: queue::Sender<Word>, close: CancellationToken) -> (Self, mpsc::Receiver<u32>) {
+    /// A handle, the lead's seat, and where a session hears of those who leave.
+    pub(super) fn new(
+        words: queue::Sender<Word>,
+        close: CancellationToken,
+    ) -> (Self, Seat, mpsc::Receiver<u32>) {
         let (departures, departed) = mpsc::channel(MOST_SEATS);
         let handle = Self {
             words,
-            overrun: CancellationToken::new(),
-            cancel: Arc::new(Notify::new()),
+            overrun: Arc::new(Notify::new()),
             away: Arc::new(Notify::new()),
             close,
             over: CancellationToken::new(),
             departures,
             next_seat: Arc::new(AtomicU32::new(LEAD)),
             questions: Arc::new(Semaphore::new(MOST_QUESTIONS)),
+            early: Arc::new(Semaphore::new(INPUT_FRAMES)),
         };
-        (handle, departed)
+        // Nobody has taken a place before.
+        let lead = handle.seat_at(handle.departures.clone().try_reserve_owned().ok());
+        (handle, lead, departed)
     }
 
     /// One that nobody listens to.
@@ -199,15 +207,15 @@ impl SessionHandle {
         Self::new(queue::queue(1, 1).0, CancellationToken::new()).0
     }
 
-    /// Ends the running turn and the queued prompts, as `session/cancel` would.
-    pub fn cancel(&self) {
-        self.cancel.notify_one();
-    }
-
     /// The editor that leads the session has lost its stream, and nobody wants its
     /// turns meanwhile: they end, unless somebody else is there.
     pub fn away(&self) {
         self.away.notify_one();
+    }
+
+    /// The session is open, and keeps nothing for later any more.
+    pub(super) fn opened(&self) {
+        self.early.close();
     }
 
     /// Waits until the session has ended and may be opened again.
@@ -226,10 +234,14 @@ impl SessionHandle {
     }
 
     /// A seat of which the session has not heard; `None` if all are taken.
-    pub(super) fn seat(&self) -> Option<Seat> {
+    fn seat(&self) -> Option<Seat> {
         let place = self.departures.clone().try_reserve_owned().ok()?;
+        Some(self.seat_at(Some(place)))
+    }
+
+    fn seat_at(&self, place: Option<mpsc::OwnedPermit<u32>>) -> Seat {
         let id = self.next_seat.fetch_add(1, Ordering::Relaxed);
-        Some(Seat { id, handle: self.clone(), here: Some(Arc::default()), place: Some(place) })
+        Seat { id, handle: self.clone(), here: Some(Arc::default()), place }
     }
 
     /// Whether the session hears nobody any more.
@@ -315,6 +327,13 @@ impl Seat {
     /// whoever else says too much must not end the agent's process.
     pub fn ask(&self, frame: Frame) -> Result<(), queue::NotSent<Frame>> {
         use queue::NotSent::{Closed, Full};
+        if self.id != LEAD {
+            match self.handle.early.try_acquire() {
+                Ok(kept) => kept.forget(),
+                Err(TryAcquireError::NoPermits) => return Err(Full(frame)),
+                Err(TryAcquireError::Closed) => {}
+            }
+        }
         let (word, size) = (Word::Frame(self.id, frame.clone()), frame.bytes().len());
         let sent = match self.id {
             LEAD => self.handle.words.try_send(size, word),
@@ -326,15 +345,15 @@ impl Seat {
         })
     }
 
-    /// Passes an answer or a notification on. These cannot be refused, and
-    /// losing one in silence would leave the agent waiting; when there is no
-    /// room for one of the lead's, the agent has not read its input for long,
-    /// and its process is ended.
+    /// Passes an answer or a notification on. These cannot be refused: when
+    /// there is no room for one of the lead's, it is lost, which would leave the
+    /// agent waiting. It has not read its input for long, and its process is
+    /// ended. What is too much of others is lost, and nothing comes of it.
     pub fn tell(&self, frame: Frame) {
         if let Err(queue::NotSent::Full(_)) = self.ask(frame)
             && self.id == LEAD
         {
-            self.handle.overrun.cancel();
+            self.handle.overrun.notify_one();
         }
     }
 }

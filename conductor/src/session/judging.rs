@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{
     Ask, Recorded, Session,
     approving::Put,
-    asking::{call_id, chosen_answer, described, offers, pick, rejection},
+    asking::{call_id, chosen_answer, described, input_of, offers, pick, rejection},
     calls::Calls,
     denials::Denials,
     flight::{Held, Offer, OfferKind},
@@ -323,8 +323,8 @@ impl Session {
             _ => Recall::GrantsAndPasses,
         };
         let mut ruling = self.rule_all(&actions, beside, recall);
-        if method == Method::RequestPermission {
-            self.judge_permission(frame, ruling);
+        if let [Action::Permission { params, earlier }] = &actions[..] {
+            self.judge_permission(frame, params, earlier, ruling);
             return None;
         }
         self.watched.judged();
@@ -361,24 +361,24 @@ impl Session {
         self.actions_of(frame).map(|actions| self.rule_all(&actions, ambiguous(frame), Recall::Nothing))
     }
 
-    fn judge_permission(&mut self, frame: &Frame, mut ruling: Ruling) {
-        let offers = offers(frame);
+    /// With the parameters of the request, and what was announced of its tool call before.
+    fn judge_permission(&mut self, frame: &Frame, params: &Value, earlier: &[Value], mut ruling: Ruling) {
+        let offers = offers(params);
         if ruling.effect == Effect::Ask {
             ruling = self.spare_people(ruling);
         }
-        self.watched.asked(&call_id(frame));
+        self.watched.asked(call_id(params));
         let once = pick(&offers, &[OfferKind::AllowOnce]);
         if ruling.effect == Effect::Allow && once.is_none() {
             ruling.verdict.reason = NO_ALLOW_ONCE.into();
         }
         self.note_ruling(&ruling, PERMISSION, About::Input(self.index));
         let chosen = match ruling.effect {
-            Effect::Ask => return self.pass_permission(frame, offers, ruling),
+            Effect::Ask => return self.pass_permission(frame, params, earlier, offers, ruling),
             Effect::Allow if once.is_some() => {
                 self.survey.excuses.allow(ruling.own());
                 self.let_pass(&ruling);
-                let (call, input) = self.input_of(frame.bytes());
-                self.expect(&call, input, &ruling);
+                self.expect(call_id(params), input_of(params, earlier), &ruling);
                 once
             }
             Effect::Allow | Effect::Deny => {
@@ -392,7 +392,14 @@ impl Session {
 
     /// Puts a permission request to people: to whoever has the session open, if the rules
     /// do not want others.
-    fn pass_permission(&mut self, frame: &Frame, options: Vec<Offer>, ruling: Ruling) {
+    fn pass_permission(
+        &mut self,
+        frame: &Frame,
+        params: &Value,
+        earlier: &[Value],
+        options: Vec<Offer>,
+        ruling: Ruling,
+    ) {
         if self.holds_too_much(frame) {
             let why = json!({ "reason": TOO_MUCH_WAITS });
             let answer = chosen_answer(frame.get(frame.peek().id), rejection(&options), &why);
@@ -400,14 +407,16 @@ impl Session {
         }
         let agent_id = frame.copy(frame.peek().id);
         let kept = Some(Bytes::copy_from_slice(frame.bytes()));
-        let earlier = self.judge.calls.of(&call_id(frame));
-        let earlier: Vec<Value> =
-            earlier.into_iter().map(|call| self.recorder.redacted_value(&call).unwrap_or(call)).collect();
-        let put = Put::of_request(&self.recorded_form(frame), &earlier);
+        let clean = |call: &Value| self.recorder.redacted_value(call).unwrap_or_else(|| call.clone());
+        let shown: Vec<Value> = earlier.iter().map(clean).collect();
+        let recorded = self.recorded_form(frame);
+        let recorded: Option<Value> =
+            recorded.map(|frame| frame.decode(frame.peek().params).unwrap_or_default());
+        let put = Put::of_request(recorded.as_ref().unwrap_or(params), &shown);
         let mut ask = Ask::new(agent_id, Method::RequestPermission);
         let is_shown = Self::shows(&ruling);
         (ask.frame, ask.options, ask.ruling, ask.is_shown) = (kept, options, Some(ruling), is_shown);
-        ask.expected = Some(self.input_of(frame.bytes()));
+        ask.expected = Some((call_id(params).to_owned(), input_of(params, earlier)));
         let number = self.asks.register(ask);
         if is_shown {
             let id = self.editor_id(number);
@@ -448,7 +457,8 @@ impl Session {
             }
         }
         let mut ask = Ask::new(frame.copy(frame.peek().id), frame.peek().method);
-        ask.held = Some(Held::Request(frame.clone()));
+        // It may wait for long, and is not to keep all that it came with.
+        ask.held = Some(Held::Request(frame.detached()));
         self.ask_people(ask, kind, &title, &input, ruling);
     }
 
@@ -505,30 +515,19 @@ impl Session {
             Some(Held::Request(frame)) => Some(frame.clone()),
             _ => None,
         });
-        let held = held.map(|frame| Held::Request(self.recorded_form(&frame)));
+        let held = held.map(|frame| Held::Request(self.recorded_form(&frame).unwrap_or(frame)));
         let put = Put::of_held(kind, &self.recorder.redacted(title), held.as_ref());
         self.open_approval(number, about, put);
     }
 
-    /// A frame as others may see it who do not have the session open.
-    fn recorded_form(&self, frame: &Frame) -> Frame {
+    /// A frame as others may see it who do not have the session open; `None` if that is as it
+    /// is.
+    fn recorded_form(&self, frame: &Frame) -> Option<Frame> {
         match self.recorder.redacted_bytes(frame.bytes()) {
-            Cow::Borrowed(_) => frame.clone(),
+            Cow::Borrowed(_) => None,
             // It stays one, whatever is replaced; should it not, nothing is shown of it.
-            Cow::Owned(bytes) => Frame::parse(bytes.into()).unwrap_or_else(|_| Frame::empty()),
+            Cow::Owned(bytes) => Some(Frame::parse(bytes.into()).unwrap_or_else(|_| Frame::empty())),
         }
-    }
-
-    /// The tool call that a request is about, and its input as it is known now.
-    fn input_of(&self, request: &[u8]) -> (String, Value) {
-        let request: Value = serde_json::from_slice(request).unwrap_or_default();
-        let call = &request["params"]["toolCall"];
-        let id = call["toolCallId"].as_str().unwrap_or_default().to_string();
-        let earlier = self.judge.calls.of(&id);
-        let known = std::iter::once(call).chain(earlier.iter().rev());
-        let input = known.map(|update| &update["rawInput"]).find(|input| !input.is_null());
-        let input = input.cloned().unwrap_or_default();
-        (id, input)
     }
 
     /// What was allowed is what the tool call must do.

@@ -64,10 +64,12 @@ impl Session {
 
     /// What the session is set to: its mode or its model, if it has any.
     pub(super) fn current(&self, category: &str) -> Option<String> {
-        let legacy = self.options["modes"]["currentModeId"].as_str().filter(|_| category == "mode");
+        let mode = self.options["modes"]["currentModeId"].as_str().filter(|_| category == "mode");
         let options = self.options["configOptions"].as_array().map(Vec::as_slice).unwrap_or_default();
         let option = options.iter().find(|option| is_of(option, category));
-        legacy.or_else(|| option?["currentValue"].as_str()).map(str::to_string)
+        // Older agents tell their model like this, and their mode like that.
+        let model = self.options["models"]["currentModelId"].as_str().filter(|_| category == "model");
+        mode.or_else(|| option?["currentValue"].as_str()).or(model).map(str::to_string)
     }
 
     /// The modes that the agent offers.
@@ -209,10 +211,7 @@ impl Session {
         let id = self.number(request);
         self.say_agent(acp::call(Some(id.to_string()), method, &params), Class::Stop);
         let text = format!("The policy does not allow the agent's mode; it is set to `{mode}`.");
-        let update = json!({
-            "sessionUpdate": "notice", "severity": "warning", "title": "Mode set back", "description": text,
-        });
-        self.say_notice(&update);
+        self.say_notice("warning", "Mode set back", &text);
     }
 
     /// The agent has answered that.
@@ -247,14 +246,10 @@ impl Session {
     pub(super) fn end_forbidden_with(&mut self, refusal: &Refusal) {
         warn!(why = %self.recorder.redacted(&refusal.message), "the session ends: its agent is in a mode that is denied");
         if !self.is_open {
-            self.is_open = true;
+            self.exists_at_agent = true;
             return self.answer_opening(refusal);
         }
-        let update = json!({
-            "sessionUpdate": "notice", "severity": "error", "title": "The session has ended",
-            "description": refusal.message,
-        });
-        self.say_notice(&update);
+        self.say_notice("error", "The session has ended", &refusal.message);
         self.closed = true;
         self.ended = true;
     }

@@ -93,6 +93,7 @@ impl Session {
     /// table.
     pub(super) fn opened(&mut self) {
         self.is_open = true;
+        self.handle.opened();
         self.open.metrics.sessions_opened.one();
         self.trace_answered(LEAD, &self.open.request.clone(), TurnEnd::EndTurn);
         let id = self.open.id;

@@ -146,13 +146,12 @@ impl Session {
 
     /// Tells everyone something that is no part of the conversation, if anybody
     /// is there who takes such news.
-    pub(super) fn say_notice(&mut self, update: &Value) {
+    pub(super) fn say_notice(&mut self, severity: &str, title: &str, text: &str) {
         let to_lead = self.seats.is_led && self.link.capabilities.notices;
         if !to_lead && !self.seats.has_others() {
             return;
         }
-        let params = json!({ "sessionId": self.open.id.to_string(), "update": update });
-        let line = acp::call(None, "session/update", &params);
+        let line = acp::notice(&self.open.id.to_string(), severity, title, text);
         self.entries.push(Entry::Said(Destination::Editor, line.clone()));
         if to_lead {
             self.relay_editor(Packet { frames: line, count: 1 }, Class::Stream);

@@ -25,13 +25,14 @@ pub(super) enum Picked {
 impl Session {
     /// An editor chooses something that the picker shows.
     pub(super) fn picked(&mut self, seat: u32, frame: &Frame) -> Picked {
+        // Prompts may be long, and choose nothing here.
+        if !matches!(frame.peek().method, Method::SessionSetMode | Method::SessionSetConfigOption) {
+            return Picked::AsIs;
+        }
         let params: Value = frame.decode(frame.peek().params).unwrap_or_default();
         let (category, value) = match frame.peek().method {
             Method::SessionSetMode => (Some(Category::Mode), &params["modeId"]),
-            Method::SessionSetConfigOption => {
-                (self.category_of(params["configId"].as_str().unwrap_or_default()), &params["value"])
-            }
-            _ => return Picked::AsIs,
+            _ => (self.category_of(params["configId"].as_str().unwrap_or_default()), &params["value"]),
         };
         let (Some(category), Some(value)) = (category, value.as_str()) else { return Picked::AsIs };
         let mut choice = self.routing.choice.clone();

@@ -2,7 +2,6 @@
 
 use std::{pin::Pin, time::Duration};
 
-use serde_json::json;
 use tokio::{
     sync::watch,
     time::{Instant, sleep_until},
@@ -73,10 +72,8 @@ impl Session {
             News::Over(reached) => self.reached(reached),
             News::Position(position) => {
                 let title = format!("Waiting for a process of agent `{}`: position {position}", self.agent());
-                self.say_notice(&json!({
-                    "sessionUpdate": "notice", "severity": "info", "title": title,
-                    "description": "As many are in use as may be. It goes on when one is free.",
-                }));
+                let text = "As many are in use as may be. It goes on when one is free.";
+                self.say_notice("info", &title, text);
                 self.commit(Input::Nothing);
             }
         }

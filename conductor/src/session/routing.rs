@@ -404,12 +404,8 @@ impl Session {
 
     fn notice_fallback(&mut self, failed: &str) {
         let to = self.routing.target.as_ref().map(|target| target.agent.clone()).unwrap_or_default();
-        let update = json!({
-            "sessionUpdate": "notice", "severity": "warning", "title": format!("Agent `{to}` is asked instead"),
-            "description": failed,
-        });
         if self.is_open {
-            self.say_notice(&update);
+            self.say_notice("warning", &format!("Agent `{to}` is asked instead"), failed);
         }
     }
 
@@ -434,7 +430,9 @@ impl Session {
     pub(super) fn ask_for(&mut self, calls: Vec<(&'static str, Value)>) -> bool {
         let is_any = !calls.is_empty();
         for (method, params) in calls {
-            let id = self.number(Request::ours(Purpose::Wish));
+            let mut request = Request::ours(Purpose::Wish);
+            request.sets_model = params["modelId"].as_str().map(str::to_owned);
+            let id = self.number(request);
             self.say_agent(acp::call(Some(id.to_string()), method, &params), Class::Effect);
         }
         is_any

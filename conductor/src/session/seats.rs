@@ -99,7 +99,7 @@ impl Seats {
         }
     }
 
-    /// Whether nobody is there but the lead, if that.
+    /// Whether somebody is there besides the lead, wherever that is.
     pub(super) fn has_others(&self) -> bool {
         !self.others.is_empty()
     }
@@ -196,8 +196,9 @@ impl Session {
                 self.seat(seat, guest, request.as_ref(), reply);
             }
             Word::Answer { caller, request, option, reply } => {
-                reply.send(self.answer_by_name(&caller, request, option.as_deref())).ok();
+                let answered = self.answer_by_name(&caller, request, option.as_deref());
                 self.commit(Input::Nothing);
+                reply.send(answered).ok();
             }
             Word::Decide { caller, approval, allow, reason, reply } => {
                 let decided = self.answer_as_approver(&caller, approval, allow, &reason);
@@ -208,8 +209,9 @@ impl Session {
                 reply.send(self.waiting_prompts()).ok();
             }
             Word::Unqueue(entry, reply) => {
-                reply.send(self.unqueue(entry)).ok();
+                let was_there = self.unqueue(entry);
                 self.commit(Input::Nothing);
+                reply.send(was_there).ok();
             }
             Word::Note(method, params) => {
                 self.recorder.note(method, &params);

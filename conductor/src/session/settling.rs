@@ -120,6 +120,9 @@ impl Session {
         {
             return Answered::NotTheirs(why);
         }
+        if allows && let Some(why) = self.journal.refusing() {
+            return Answered::NotRecorded(why);
+        }
         let Some(ask) = self.asks.get_mut(id.number) else { return Answered::Unknown };
         let outcome = match option {
             Some(option) if ask.offers(option) => json!({ "outcome": "selected", "optionId": option }),

@@ -39,9 +39,6 @@ impl Session {
             .note(note::TURN_STALLED, &json!({ "after": after.as_secs(), "cancelled": self.is_stalled }));
         self.is_stalled = true;
         let text = format!("The agent has shown no sign of work for {} s. {words}", after.as_secs());
-        let update = json!({
-            "sessionUpdate": "notice", "severity": "warning", "title": "The turn has stalled", "description": text,
-        });
-        self.say_notice(&update);
+        self.say_notice("warning", "The turn has stalled", &text);
     }
 }

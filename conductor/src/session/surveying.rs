@@ -314,10 +314,7 @@ impl Session {
     }
 
     fn warn_everyone(&mut self, title: &str, text: &str) {
-        let update = json!({
-            "sessionUpdate": "notice", "severity": "warning", "title": title, "description": text,
-        });
-        self.say_notice(&update);
+        self.say_notice("warning", title, text);
     }
 
     /// A few paths as people may see them, seen from the session's directory. Their names are the

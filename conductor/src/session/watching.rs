@@ -118,19 +118,21 @@ struct Update<'a> {
 }
 
 impl Session {
-    /// The agent tells of a tool call.
-    pub(super) fn watch_call(&mut self, params: &[u8]) {
-        let Ok(Params { update }) = serde_json::from_slice::<Params<'_>>(params) else { return };
+    /// The agent tells of a tool call, in an update of this kind.
+    pub(super) fn watch_call(&mut self, kind: &[u8], params: &[u8]) {
+        let read = serde_json::from_slice::<Params<'_>>(params).ok();
+        self.judge.calls.hear(read.as_ref().map(|params| &*params.update.tool_call_id), params);
+        let Some(Params { update }) = read else { return };
         let id = &*update.tool_call_id;
-        let judged = self.watched.judged;
+        let (judged, is_first) = (self.watched.judged, kind == b"\"tool_call\"");
         self.traced.tool(id, update.kind.as_deref(), update.status.as_deref());
         let call = self.watched.call(id);
+        if call.is_over && is_first {
+            // Some agents use an id again. Others tell twice that a call is over.
+            *call = Call { since: judged, ..Call::default() };
+        }
         if let Some(kind) = update.kind {
             call.kind = Some(kind.into_owned());
-        }
-        if call.is_over {
-            // Some agents use an id again.
-            *call = Call { since: judged, ..Call::default() };
         }
         let is_over = matches!(update.status.as_deref(), Some("completed" | "failed"));
         let changes = !call.kind.as_deref().is_some_and(|kind| HARMLESS.contains(&kind));
@@ -170,10 +172,7 @@ impl Session {
         }
         let text = "The agent has done something without asking for permission. \
             `conductor policy coverage` shows how often; its own settings decide when it asks.";
-        let update = json!({
-            "sessionUpdate": "notice", "severity": "warning", "title": "Not asked", "description": text,
-        });
-        self.say_notice(&update);
+        self.say_notice("warning", "Not asked", text);
     }
 
     /// What a tool call is given has changed since it was allowed. It may have been put
@@ -205,10 +204,7 @@ impl Session {
         );
         self.entries.push(Recorded::Note(note::CHANGED, json!({ "toolCallId": id, "subActions": actions })));
         let text = "The agent has changed a tool call after it was allowed. The turn is cancelled.";
-        let update = json!({
-            "sessionUpdate": "notice", "severity": "error", "title": "Changed after approval", "description": text,
-        });
-        self.say_notice(&update);
+        self.say_notice("error", "Changed after approval", text);
         self.cancel_unasked();
     }
 }

@@ -65,6 +65,34 @@ fn a_session_goes_to_another_agent_and_back_and_each_hears_what_it_missed() {
 }
 
 #[test]
+fn prompts_that_wait_keep_their_order_when_the_first_goes_elsewhere() {
+    let service = two().start();
+    teach(&service, "b");
+    let (mut editor, result) = open(&service, &[]);
+    let session = id_of(&result);
+    let lost = editor.prompt_do(&session, &json!([{ "exit": 3 }]));
+    editor.error_of(&lost);
+    // Both wait until the agent is back.
+    let mut ask = |text: &str, meta: Value| {
+        let prompt = json!([{ "type": "text", "text": text }]);
+        let params = json!({ "sessionId": session, "prompt": prompt, "_meta": meta });
+        editor.request("session/prompt", &params)
+    };
+    let first = ask("first for b", json!({ "conductor": { "agent": "b" } }));
+    let second = ask("second for b", json!({}));
+    assert_eq!(
+        (editor.stop_reason(&first), editor.stop_reason(&second)),
+        ("end_turn".into(), "end_turn".into())
+    );
+    let told = prompts(&service, "b");
+    let texts: Vec<_> = told
+        .iter()
+        .filter_map(|prompt| prompt["params"]["prompt"].as_array()?.last()?["text"].as_str())
+        .collect();
+    assert_eq!(texts, ["first for b", "second for b"]);
+}
+
+#[test]
 fn an_agent_that_was_not_kept_is_resumed_and_hears_what_it_missed() {
     let service = two().set("agents.a.linger", "0s").set("agents.b.linger", "0s").start();
     let (mut editor, result) = open(&service, &[]);

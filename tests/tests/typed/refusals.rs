@@ -2,8 +2,12 @@
 
 use conductor::proto::{
     CloseSessionRequest, ContentBlock, CreateSessionRequest, ListRequest, ObserveRequest, PromptRequest,
+    event::Kind,
 };
-use conductor_tests::harness::service;
+use conductor_tests::{
+    disk::Disk,
+    harness::{permission, service},
+};
 use serde_json::json;
 use tonic::Code;
 use uuid::Uuid;
@@ -93,4 +97,32 @@ async fn what_an_agent_has_against_it_is_told_in_its_words() {
     let request = CreateSessionRequest { agent: "broken".into(), ..request };
     let refused = client.calls.create(client.with(request)).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn nothing_is_allowed_that_cannot_be_recorded() {
+    let (disk, builder) = Disk::under(service(&json!({})));
+    let service = builder.start();
+    let mut client = Typed::new(&service).await;
+    let (asking, other) = (client.create(&service).await, client.create(&service).await);
+    let mut events = client.prompt_do(&asking, &json!([permission()])).await;
+    let request = events.find("the request", |kind| match kind {
+        Kind::PermissionRequested(asked) => Some(asked.request),
+        _ => None,
+    });
+    let request = request.await;
+    disk.rule("pwrite EIO");
+    // From now on the service knows.
+    let refused = match client.try_prompt(&other, "refused").await {
+        Ok(mut events) => events.rest().await.unwrap_err(),
+        Err(refused) => refused,
+    };
+    assert!(refused.message().contains("journal"), "{refused}");
+    let refused = client.answer(&asking, request, "yes").await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+    disk.works();
+    service.wait_log("the journal can be written again");
+    // It has stayed open.
+    client.answer(&asking, request, "yes").await.unwrap();
+    assert_eq!(events.end().await, "end_turn");
 }

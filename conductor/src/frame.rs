@@ -41,7 +41,8 @@ impl Span {
         &frame[self.range()]
     }
 
-    fn range(self) -> Range<usize> {
+    /// Where it stands.
+    pub fn range(self) -> Range<usize> {
         self.start as usize..self.end as usize
     }
 }
@@ -153,6 +154,10 @@ pub struct Peek {
     pub request_id: Span,
     /// `params.update.sessionUpdate`, with quotes.
     pub update: Span,
+    /// `params.update.content.text`, whatever it is.
+    pub text: Span,
+    /// Where `params.update.messageId` begins, whatever it is; 0 if there is none.
+    pub message: u32,
     /// `params.mcpServers`, for the session methods that take it.
     pub mcp_servers: Span,
 }

@@ -14,7 +14,7 @@ use crate::{
     frame::Run,
     journal::{Batch, Class, Journal, Ticket},
     record::{self, Destination, Origin, Stream},
-    redact::{self, Known, Redaction, Secret},
+    redact::{self, Known, Redaction, Seams, Secret},
 };
 
 /// Bytes that may wait for the journal; above that the owner takes no more.
@@ -35,6 +35,8 @@ pub struct Recorder {
     redaction: Redaction,
     /// Secrets that may turn up in this stream.
     known: Known,
+    /// Where one chunk of a message goes on in the next.
+    seams: Seams,
 }
 
 impl Recorder {
@@ -42,7 +44,15 @@ impl Recorder {
     pub fn new(journal: Option<Journal>, stream: Stream) -> Self {
         let next = journal.as_ref().map_or(1, |journal| journal.next_seq(stream.id));
         let redaction = journal.as_ref().map(|journal| journal.redaction().clone()).unwrap_or_default();
-        Self { journal, stream, next, batch: Batch::new(), redaction, known: Known::default() }
+        Self {
+            journal,
+            stream,
+            next,
+            batch: Batch::new(),
+            redaction,
+            known: Known::default(),
+            seams: Seams::default(),
+        }
     }
 
     /// The frames of a run; `outgoing` are the ids that some go on with.
@@ -53,10 +63,21 @@ impl Recorder {
         // Each frame has a newline, and few go on with an id of ours.
         self.batch.reserve(run.size() + run.len() + outgoing.len() * 16);
         let (stream, next, now) = (self.stream, self.next, record::now_us());
+        let mut cuts = Vec::new();
+        for (index, (bytes, peek)) in run.iter().enumerate().filter(|(_, (_, peek))| peek.text.is_some()) {
+            let cut = self.seams.pass(&self.redaction, &self.known, bytes, peek);
+            cuts.extend(cut.map(|cut| (index, cut)));
+        }
         // One look at all of them: hardly ever there is anything to replace.
-        if self.redaction.suspects(&self.known, run.block()) {
-            let frames: Vec<_> =
-                run.iter().map(|(bytes, _)| self.redaction.bytes(&self.known, bytes)).collect();
+        if !cuts.is_empty() || self.redaction.suspects(&self.known, run.block()) {
+            let mut cuts = cuts.into_iter().peekable();
+            let recorded = run.iter().enumerate().map(|(index, (bytes, peek))| {
+                match cuts.next_if(|(at, _)| *at == index) {
+                    Some((_, cut)) => Cow::Owned(self.redaction.chunk(&self.known, bytes, peek, &cut)),
+                    None => self.redaction.bytes(&self.known, bytes),
+                }
+            });
+            let frames: Vec<_> = recorded.collect();
             self.batch.push(stream, next, now, origin, to, outgoing, frames.iter().map(|frame| &**frame));
         } else {
             let frames = run.iter().map(|(bytes, _)| bytes);
@@ -72,7 +93,10 @@ impl Recorder {
         }
         let outgoing = outgoing.map(|id| (0, id));
         let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
-        let bytes = self.redaction.bytes(&self.known, bytes);
+        let bytes = match origin {
+            Origin::Editor => self.redaction.said(&self.known, bytes),
+            _ => self.redaction.bytes(&self.known, bytes),
+        };
         self.batch.reserve(bytes.len() + 1);
         self.batch.push(
             self.stream,
@@ -93,7 +117,7 @@ impl Recorder {
 
     /// From now on the secrets that an editor hands over with a frame are searched for.
     pub fn know_handed_over(&mut self, frame: &[u8]) {
-        if self.redaction.suspects(&Known::default(), frame) {
+        if redact::is_form(frame) || self.redaction.suspects(&Known::default(), frame) {
             self.know(redact::handed_over(frame));
         }
     }

@@ -12,6 +12,7 @@
 mod finder;
 mod known;
 mod places;
+mod seams;
 mod text;
 mod tokens;
 mod words;
@@ -26,13 +27,14 @@ use ring::hmac;
 
 pub use self::{
     known::{Known, Secret},
+    seams::{Cut, Seams},
     words::speaks_of_secret,
 };
 use self::{
-    places::{Met, Place},
+    places::{Met, Place, Purpose},
     text::Text,
 };
-use crate::frame::{self, Method};
+use crate::frame::{self, Method, Peek};
 
 /// How a mark begins.
 const MARK: &[u8] = b"<secret:";
@@ -126,6 +128,12 @@ impl Redaction {
         if self.suspects(known, frame) { self.rewrite(known, frame) } else { None }
     }
 
+    /// The same for what an editor says, which may be the answer to a form.
+    pub fn said<'a>(&self, known: &Known, frame: &'a [u8]) -> Cow<'a, [u8]> {
+        let rewritten = if is_form(frame) { self.rewrite(known, frame) } else { self.frame(known, frame) };
+        rewritten.map_or(Cow::Borrowed(frame), Cow::Owned)
+    }
+
     /// Whether there may be anything to replace, in one frame or in several at once.
     #[inline]
     pub fn suspects(&self, known: &Known, frames: &[u8]) -> bool {
@@ -168,12 +176,34 @@ impl Redaction {
     #[cold]
     fn rewrite(&self, known: &Known, frame: &[u8]) -> Option<Vec<u8>> {
         let mut edits = Vec::new();
-        let is_json = places::walk(frame, is_login(frame), &mut |met| self.meet(known, &met, &mut edits));
+        let is_json = places::walk(frame, purpose(frame), &mut |met| self.meet(known, &met, &mut edits));
         if !is_json {
             edits.clear();
             self.in_text(known, &Text::plain(frame), 0, frame.len(), true, &mut edits);
         }
         apply(frame, edits)
+    }
+
+    /// The recorded form of a chunk of a message, of whose text more is to be replaced than it
+    /// tells by itself.
+    #[cold]
+    pub fn chunk(&self, known: &Known, frame: &[u8], peek: &Peek, cut: &Cut) -> Vec<u8> {
+        let mut edits = Vec::new();
+        let inner = (peek.text.range().start + 1, peek.text.range().end - 1);
+        places::walk(frame, Purpose::Any, &mut |met| {
+            self.meet(known, &met, &mut edits);
+            if let Some(text) = met.text.as_ref().filter(|_| met.span == inner) {
+                let len = text.bytes.len();
+                let (head, tail) = (cut.head.0.min(len), cut.tail.0.min(len));
+                for (from, to, mark) in [(0, head, &cut.head.1), (len - tail, len, &cut.tail.1)] {
+                    if from < to {
+                        let (start, end) = text.in_frame(from, to);
+                        edits.push((start, end, mark.clone()));
+                    }
+                }
+            }
+        });
+        apply(frame, joined(edits)).unwrap_or_else(|| frame.to_vec())
     }
 
     /// Replaces what is secret of one value.
@@ -183,9 +213,13 @@ impl Redaction {
         }
         let Some(text) = &met.text else {
             // A number or a truth may be a secret by its place only.
-            if let Place::Secret(kind) = met.place
-                && met.raw != b"null"
-            {
+            let is_number = met.raw.iter().any(u8::is_ascii_digit);
+            let kind = match met.place {
+                Place::Secret(kind) if met.raw != b"null" => Some(kind),
+                Place::Login if is_number && words::speaks_of_secret(met.name) => Some(Kind::Auth),
+                _ => None,
+            };
+            if let Some(kind) = kind {
                 let quoted = format!("\"{}\"", self.mark(kind, met.raw));
                 edits.push((met.span.0, met.span.1, quoted));
             }
@@ -284,11 +318,29 @@ fn apply(frame: &[u8], mut edits: Vec<Edit>) -> Option<Vec<u8>> {
     Some(out)
 }
 
+/// Those that overlap as one, with what stands for the first.
+fn joined(mut edits: Vec<Edit>) -> Vec<Edit> {
+    edits.sort_by_key(|(start, ..)| *start);
+    let mut whole: Vec<Edit> = Vec::with_capacity(edits.len());
+    for (start, end, with) in edits {
+        match whole.last_mut() {
+            Some(last) if start < last.1 => {
+                last.1 = last.1.max(end);
+                if last.2.is_empty() {
+                    last.2 = with;
+                }
+            }
+            _ => whole.push((start, end, with)),
+        }
+    }
+    whole
+}
+
 /// What an editor hands over with a frame and what may turn up later, as far as it is worth
 /// searching for.
 pub fn handed_over(frame: &[u8]) -> Vec<Secret> {
     let mut secrets = Vec::new();
-    places::walk(frame, is_login(frame), &mut |met| {
+    places::walk(frame, purpose(frame), &mut |met| {
         let Some(text) = &met.text else { return };
         for (from, to, kind, name) in secrets_of(&met, &text.bytes) {
             secrets.extend(Secret::named(kind, &name, &text.bytes[from..to]));
@@ -343,13 +395,36 @@ fn secrets_of(met: &Met<'_>, text: &[u8]) -> Vec<(usize, usize, Kind, String)> {
     parts.map(|(from, to, name)| (from, to, kind, name)).collect()
 }
 
-/// Whether a frame says something to log in.
-fn is_login(frame: &[u8]) -> bool {
-    let Ok(peek) = frame::peek(frame) else { return false };
+/// What a frame is for.
+fn purpose(frame: &[u8]) -> Purpose {
+    let Ok(peek) = frame::peek(frame) else { return Purpose::Any };
     let name: String = serde_json::from_slice(peek.name.of(frame)).unwrap_or_default();
-    peek.method == Method::Authenticate
+    let is_login = peek.method == Method::Authenticate
         || ["_auth", "auth/"].iter().any(|start| name.starts_with(start))
-        || name == "providers/set"
+        || name == "providers/set";
+    match is_login {
+        true => Purpose::Login,
+        false if answers_form(frame, &peek) => Purpose::Form,
+        false => Purpose::Any,
+    }
+}
+
+/// Whether a frame answers a form: what people type there may be a password. An answer names no
+/// method, and it may come when the question is gone; but no other one has these members.
+pub fn is_form(frame: &[u8]) -> bool {
+    memchr::memmem::find(frame, b"\"action\"").is_some()
+        && frame::peek(frame).is_ok_and(|peek| answers_form(frame, &peek))
+}
+
+fn answers_form(frame: &[u8], peek: &Peek) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Form {
+        #[serde(rename = "action")]
+        _action: serde::de::IgnoredAny,
+        content: serde_json::Map<String, serde_json::Value>,
+    }
+    peek.kind == frame::Kind::Result
+        && serde_json::from_slice::<Form>(peek.outcome.of(frame)).is_ok_and(|form| !form.content.is_empty())
 }
 
 /// Whether a text is a mark and nothing else.

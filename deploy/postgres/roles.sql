@@ -2,7 +2,8 @@
 -- not change it:
 --
 --   owner    makes the tables and migrates them, rebuilds, retains and erases;
---            ledger.owner_url, used at start and by those commands
+--            ledger.owner_url, used by conductor ledger migrate and those commands,
+--            and at the service's start if the service is told it
 --   service  adds frames and checkpoints, fills in derived rows, reads;
 --            ledger.url
 --   auditor  reads, and nothing else: conductor ledger verify, sql, sessions
@@ -50,11 +51,25 @@ WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = name) \gexec
 
 BEGIN;
 
+-- Search finds parts of commands and paths with it, and only a superuser or the database's owner can
+-- make it. A ledger that was made without it says how to add the index, too.
+SELECT format('CREATE EXTENSION IF NOT EXISTS pg_trgm WITH SCHEMA %I', :'schema')
+WHERE EXISTS (SELECT FROM pg_available_extensions WHERE name = 'pg_trgm') \gexec
 SELECT format('GRANT CONNECT ON DATABASE %I TO %I, %I, %I', current_database(), :'owner', :'service', :'auditor') \gexec
 -- Whoever may make objects in the schema could put some in front of ours.
 REVOKE CREATE ON SCHEMA :"schema" FROM PUBLIC;
 GRANT USAGE, CREATE ON SCHEMA :"schema" TO :"owner" WITH GRANT OPTION;
 GRANT USAGE ON SCHEMA :"schema" TO :"service", :"auditor";
+
+-- In a ledger that was made without the extension, the index is made now.
+SELECT format(
+    'CREATE INDEX IF NOT EXISTS search_docs_on_line ON %1$I.search_docs USING gin (line %2$I.gin_trgm_ops, words, '
+    '%1$I.search_spans(doc)) WITH (gin_pending_list_limit = 128) WHERE line IS NOT NULL',
+    :'schema', nspname
+)
+FROM pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace
+WHERE extname = 'pg_trgm'
+    AND EXISTS (SELECT FROM pg_proc WHERE proname = 'search_spans' AND pronamespace = (:'schema')::regnamespace) \gexec
 
 -- A ledger that one role made so far becomes the owner's.
 SELECT format('ALTER %s %I.%I OWNER TO %I', CASE kind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, :'schema', name, :'owner')

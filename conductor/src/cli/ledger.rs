@@ -63,6 +63,13 @@ pub enum LedgerAction {
     },
     /// Tell what happens, as it happens: for people, or as JSON for other programs
     Tail(TailArgs),
+    /// Bring its schema up to date, and give the service's role its rights
+    #[command(
+        after_help = "The service does so at its start, if it may. With the roles of deploy/postgres/roles.sql this does it\n\
+        instead, with ledger.owner_url and its password alone, so that the service need not know them.\n\
+        Exit codes: 0 it is up to date, 1 not, 2 command line."
+    )]
+    Migrate,
     /// Make the derived tables anew from the frames
     Rebuild,
     /// Carry the frames of another ledger, a SQLite file, over into this one

@@ -88,6 +88,7 @@ async fn act(global: &Global, args: &LedgerArgs) -> Result<ExitCode, String> {
         LedgerAction::Status { json } => status::show(&settings()?, *json).await,
         // The service tells it, wherever the ledger is.
         LedgerAction::Tail(tail) => tail::run(global, tail).await,
+        LedgerAction::Migrate => migrate(&settings()?).await,
         LedgerAction::Rebuild => rebuild(&settings()?).await,
         LedgerAction::Import { file } => import(&settings()?, file).await,
         LedgerAction::Key(key) => key::run(&settings()?, key).await,
@@ -168,6 +169,14 @@ pub(super) fn exists(settings: &Settings) -> Result<(), String> {
 /// Why a ledger cannot be read, with its name.
 pub(super) fn unreadable(settings: &Settings, error: &ledger::LedgerError) -> String {
     format!("cannot read the ledger {}: {error}", settings.shown())
+}
+
+async fn migrate(settings: &Settings) -> Result<(), String> {
+    settings.check().map_err(|error| error.to_string())?;
+    let version = ledger::sink::Sink::migrate(settings)
+        .await
+        .map_err(|error| format!("{} was not brought up to date: {error}", settings.shown()))?;
+    print(&format!("{} is up to date, with version {version} of its schema\n", settings.shown()))
 }
 
 async fn rebuild(settings: &Settings) -> Result<(), String> {

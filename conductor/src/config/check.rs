@@ -129,6 +129,7 @@ impl Checker<'_> {
         let ledger = &mut config.ledger;
         let files = [
             ("password_file", &mut ledger.password_file),
+            ("owner_password_file", &mut ledger.owner_password_file),
             ("checkpoint_key_file", &mut ledger.checkpoint_key_file),
         ];
         for (key, file) in files {

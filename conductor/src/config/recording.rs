@@ -76,6 +76,8 @@ pub struct Ledger {
     pub owner_url: DatabaseUrl,
     /// Where the password of `url` stands, read anew at every connection.
     pub password_file: Option<PathBuf>,
+    /// The same for `owner_url`.
+    pub owner_password_file: Option<PathBuf>,
     /// How often the heads of streams that went on are signed.
     #[serde(with = "duration")]
     pub checkpoint_every: Duration,
@@ -91,6 +93,7 @@ impl Default for Ledger {
             url: DatabaseUrl::default(),
             owner_url: DatabaseUrl::default(),
             password_file: None,
+            owner_password_file: None,
             checkpoint_every: Duration::from_secs(60),
             checkpoint_key_file: None,
             checkpoint_command: Vec::new(),

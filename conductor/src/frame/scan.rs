@@ -249,10 +249,39 @@ impl<'a> Scan<'a> {
             b"requestId" => scan.note(2, &mut peek.request_id, seen, Seen::REQUEST),
             b"update" => {
                 seen.once(Seen::UPDATE)?;
-                scan.find(2, b"sessionUpdate", &mut peek.update, seen, Seen::UPDATE_KIND)
+                scan.update(peek, seen)
             }
             b"mcpServers" => scan.note(2, &mut peek.mcp_servers, seen, Seen::MCP),
             _ => scan.skip(2),
+        })
+    }
+
+    /// What is said in it decides nothing, so that may stand there twice; the last one counts, as
+    /// it does for whoever reads the record.
+    fn update(&mut self, peek: &mut Peek, seen: &mut Seen) -> Result<(), Fault> {
+        if self.byte() != Some(b'{') {
+            return self.skip(2);
+        }
+        self.object(2, |scan, key| match key {
+            b"sessionUpdate" => scan.note(3, &mut peek.update, seen, Seen::UPDATE_KIND),
+            b"content" => {
+                peek.text = Span::default();
+                if scan.byte() != Some(b'{') {
+                    return scan.skip(3);
+                }
+                scan.object(3, |scan, key| {
+                    let value = scan.value(4)?;
+                    if key == b"text" {
+                        peek.text = value;
+                    }
+                    Ok(())
+                })
+            }
+            b"messageId" => {
+                peek.message = scan.at as u32;
+                scan.skip(3)
+            }
+            _ => scan.skip(3),
         })
     }
 

@@ -157,8 +157,9 @@ impl History for HistoryService {
         let page = self.hub.history.sessions(&filter).await.map_err(|error| unavailable(&error))?;
         let last = page.items.last().filter(|_| page.more);
         let next_page_token = last.map(|session| session.session_id.clone()).unwrap_or_default();
+        let is_cut = page.is_cut;
         let sessions = page.items.into_iter().map(Into::into).collect();
-        Ok(Response::new(ListSessionsResponse { sessions, next_page_token }))
+        Ok(Response::new(ListSessionsResponse { sessions, next_page_token, is_cut }))
     }
 
     async fn search(&self, request: Request<SearchRequest>) -> Result<Response<SearchResponse>, Status> {

@@ -38,6 +38,7 @@ pub(super) fn question(
         kinds: kinds.collect::<Result<_, _>>()?,
         limit: request.page_size as usize,
         after: some(request.page_token).map(token).transpose()?,
+        ..Filter::default()
     };
     Ok((request.text, filter))
 }

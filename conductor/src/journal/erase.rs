@@ -32,8 +32,8 @@ const CHUNK: usize = 1 << 20;
 pub struct Erasure {
     /// Every frame of these streams.
     pub streams: HashSet<Uuid>,
-    /// Answers to connections that name one of these sessions: lists of sessions tell
-    /// their titles.
+    /// Whatever in the streams of connections names one of these sessions: lists of sessions
+    /// tell their titles, and requests that were refused have their words.
     pub named: HashSet<Uuid>,
 }
 
@@ -42,7 +42,6 @@ impl Erasure {
     fn takes(&self, head: &RecordHead, names: &[String], line: &[u8]) -> bool {
         self.streams.contains(&head.stream.id)
             || (head.stream.kind == StreamKind::Connection
-                && memchr::memmem::find(line, b"\"result\"").is_some()
                 && names.iter().any(|name| memchr::memmem::find(line, name.as_bytes()).is_some()))
     }
 

@@ -91,7 +91,8 @@ fn from_postgres(code: &str, text: String) -> LedgerError {
         "23505" => return LedgerError::Duplicate(text),
         "25006" => "the database is read-only; make it writable or set ledger.url to one that is",
         "28P01" | "28000" => {
-            "check ledger.url and ledger.password_file; the file is read again at every attempt"
+            "check ledger.url and ledger.password_file, or owner_url and owner_password_file; files are read again \
+             at every attempt"
         }
         "3D000" => "create the database, or correct ledger.url",
         "42501" => "grant the role its rights, or set ledger.owner_url, which does so at start",

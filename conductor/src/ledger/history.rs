@@ -127,6 +127,8 @@ pub struct Page<T> {
     pub items: Vec<T>,
     /// Whether there are more behind them.
     pub more: bool,
+    /// Whether there may be others, because a text was found more often than was looked at.
+    pub is_cut: bool,
 }
 
 impl History {
@@ -161,6 +163,7 @@ impl History {
     /// Sessions, those that were opened last first.
     pub async fn sessions(&self, filter: &Filter) -> Result<Page<Session>, LedgerError> {
         let mut question = select::<Session>("sessions s WHERE 1 = 1");
+        let mut is_cut = false;
         let mut equals = |column: &str, value: &Option<String>| {
             if let Some(value) = value {
                 question.bind(&format!(" AND s.{column} = ?"), Value::Text(value.clone()));
@@ -184,10 +187,13 @@ impl History {
                 seen_by: filter.seen_by.clone(),
                 shared: filter.shared.clone(),
                 user: filter.user.clone(),
+                of_agent: filter.agent.clone(),
+                touched: filter.path.clone(),
                 since_us: filter.since_us,
                 ..search::Filter::default()
             };
-            let found = self.sessions_with(text, &within).await?;
+            let found;
+            (found, is_cut) = self.sessions_with(text, &within).await?;
             question.bind(r" AND (lower(s.title) LIKE lower(?) ESCAPE '\'", Value::Text(containing(text)));
             one_of(&mut question, " OR s.session_id", &found);
             question.push(")");
@@ -199,7 +205,7 @@ impl History {
         }
         if let Some(prefix) = &filter.id_prefix {
             let Some((first, last)) = ids_beginning(prefix) else {
-                return Ok(Page { items: Vec::new(), more: false });
+                return Ok(Page { items: Vec::new(), more: false, is_cut });
             };
             question.bind(" AND s.session_id >= ?", Value::Id(first));
             question.bind(" AND s.session_id <= ?", Value::Id(last));
@@ -209,7 +215,7 @@ impl History {
         }
         // Ids are made of the time, so this is the order of opening, too.
         question.push(" ORDER BY s.session_id DESC");
-        self.page(question, filter.limit).await
+        Ok(Page { is_cut, ..self.page(question, filter.limit).await? })
     }
 
     /// One session.
@@ -275,7 +281,7 @@ impl History {
         let mut items = self.ask(question, usize::MAX).await?;
         let more = items.len() > limit;
         items.truncate(limit);
-        Ok(Page { items, more })
+        Ok(Page { items, more, is_cut: false })
     }
 }
 
@@ -405,7 +411,7 @@ fn literal(text: &str) -> String {
 
 /// The file itself, what is beneath it, and, unless the path begins at the
 /// root, the same anywhere.
-fn touches(question: &mut Question, path: &str) {
+pub(super) fn touches(question: &mut Question, path: &str) {
     let path = path.strip_prefix("./").unwrap_or(path).trim_end_matches('/');
     let beneath = format!("{}/%", literal(path));
     question.bind(" AND (f.path = ?", Value::Text(path.to_owned()));

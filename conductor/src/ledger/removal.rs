@@ -274,7 +274,8 @@ impl Remover {
     }
 
     /// Gives the room back. In a file nothing is left then of what went, not even in its free
-    /// pages and its log; a server does as much as it does by itself.
+    /// pages and its log; a server does as much as it does by itself, and forgets the values that it
+    /// has taken down as samples of each column.
     pub async fn clean(&mut self) -> Result<(), LedgerError> {
         let done = match self.sink {
             Sink::Postgres(_) => self.clean_server().await,
@@ -285,14 +286,21 @@ impl Remover {
 
     async fn clean_server(&mut self) -> Result<(), LedgerError> {
         let question = Question::new(
-            "SELECT quote_ident(relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
-             WHERE n.nspname = current_schema() AND c.relkind = 'r'",
+            "SELECT quote_ident(relname), relkind = 'p' FROM pg_class c \
+             JOIN pg_namespace n ON n.oid = c.relnamespace \
+             WHERE n.nspname = current_schema() AND c.relkind IN ('r', 'p')",
         );
-        let mut tables: Vec<String> = Vec::new();
+        let (mut tables, mut parents): (Vec<String>, Vec<String>) = Default::default();
         for mut row in self.sink.fetch(question).await? {
-            tables.push(row.take()?);
+            let (name, is_parent) = (row.take()?, row.take()?);
+            if is_parent { parents.push(name) } else { tables.push(name) }
         }
-        self.sink.run_long(AssertSqlSafe(format!("VACUUM {}", tables.join(", ")))).await
+        self.sink.run_long(AssertSqlSafe(format!("VACUUM (ANALYZE) {}", tables.join(", ")))).await?;
+        // A table with partitions has samples of its own.
+        match parents.is_empty() {
+            true => Ok(()),
+            false => self.sink.run_long(AssertSqlSafe(format!("ANALYZE {}", parents.join(", ")))).await,
+        }
     }
 
     async fn clean_file(&mut self) -> Result<(), LedgerError> {

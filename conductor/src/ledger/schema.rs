@@ -47,17 +47,25 @@ pub async fn migrate_postgres(
     }
     match owner {
         None => run_postgres(writer.connection()).await?,
-        Some(options) => {
-            let mut owner = Postgres::connect(options).await?;
-            // A big table takes longer to change than any statement should.
-            owner.run("SET statement_timeout = 0; SET lock_timeout = 0").await?;
-            is_behind(version_of_postgres(owner.connection()).await?, &POSTGRES)?;
-            run_postgres(owner.connection()).await?;
-            grant(owner.connection(), role).await?;
-        }
+        Some(options) => migrate_as_owner(options, role).await?,
     }
     info!(version = newest(&POSTGRES), "the ledger's schema is up to date");
     Ok(())
+}
+
+/// The same by the owner alone.
+pub async fn migrate_as_owner(options: &PgConnectOptions, role: &str) -> Result<(), LedgerError> {
+    let mut owner = Postgres::connect(options).await?;
+    // A big table takes longer to change than any statement should.
+    owner.run("SET statement_timeout = 0; SET lock_timeout = 0").await?;
+    is_behind(version_of_postgres(owner.connection()).await?, &POSTGRES)?;
+    run_postgres(owner.connection()).await?;
+    grant(owner.connection(), role).await
+}
+
+/// The version that a ledger has once it is up to date.
+pub fn newest_of(is_postgres: bool) -> i64 {
+    newest(if is_postgres { &POSTGRES } else { &SQLITE })
 }
 
 async fn run_postgres(connection: &mut PgConnection) -> Result<(), LedgerError> {

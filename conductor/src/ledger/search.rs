@@ -143,6 +143,10 @@ pub struct Filter {
     pub user: Option<String>,
     /// The agent at work.
     pub agent: Option<String>,
+    /// The agent that the session has, whichever was at work.
+    pub of_agent: Option<String>,
+    /// A file or a directory that the session has touched.
+    pub touched: Option<String>,
     /// The repository or the directory of the session; if it does not begin with
     /// `/`, the end of its path.
     pub repository: Option<String>,
@@ -252,9 +256,14 @@ impl History {
         found.map_err(|error| SearchError::Ledger(self.hide(older(error))))
     }
 
-    /// Sessions of the newest hits. What cannot be searched for is in none.
-    pub(super) async fn sessions_with(&self, text: &str, filter: &Filter) -> Result<Vec<Uuid>, LedgerError> {
-        let Ok(query) = Query::parse(text) else { return Ok(Vec::new()) };
+    /// Sessions of the newest hits, and whether there are hits beyond them. What cannot be searched
+    /// for is in none.
+    pub(super) async fn sessions_with(
+        &self,
+        text: &str,
+        filter: &Filter,
+    ) -> Result<(Vec<Uuid>, bool), LedgerError> {
+        let Ok(query) = Query::parse(text) else { return Ok((Vec::new(), false)) };
         let (reader, _permit) = self.reader().await?;
         let found = sessions(Asking::new(reader, &query, filter).await?).await;
         found.map_err(|error| self.hide(older(error)))
@@ -340,9 +349,9 @@ fn rank(asking: &Asking<'_>, candidates: Vec<Candidate>, top: i64) -> Vec<Ranked
     ranked
 }
 
-async fn sessions(mut asking: Asking<'_>) -> Result<Vec<Uuid>, LedgerError> {
+async fn sessions(mut asking: Asking<'_>) -> Result<(Vec<Uuid>, bool), LedgerError> {
     let mut sessions = BTreeSet::new();
-    let mut top = i64::MAX;
+    let (mut top, mut is_cut) = (i64::MAX, true);
     for _ in 0..MOST_FOR_SESSIONS {
         let window = asking.window(top, i64::MIN, LARGER * WINDOW).await?;
         let mut open: HashMap<Uuid, VecDeque<i64>> = HashMap::new();
@@ -367,12 +376,13 @@ async fn sessions(mut asking: Asking<'_>) -> Result<Vec<Uuid>, LedgerError> {
             sessions.extend(rank(&asking, candidates, top).iter().map(|hit| hit.candidate.row.key.session));
             each *= 2;
         }
-        if !window.more {
+        is_cut = window.more;
+        if !is_cut {
             break;
         }
         top = window.bottom.saturating_sub(1);
     }
-    Ok(sessions.into_iter().collect())
+    Ok((sessions.into_iter().collect(), is_cut))
 }
 
 /// Numbers of ours, for a list in a statement.

@@ -20,6 +20,8 @@ pub struct Settings {
     pub owner_url: DatabaseUrl,
     /// Where the password of `url` stands.
     pub password_file: Option<PathBuf>,
+    /// Where that of `owner_url` stands.
+    pub owner_password_file: Option<PathBuf>,
     /// The file that is used if `url` is empty.
     pub file: PathBuf,
     /// Whose journal is carried there, for people.
@@ -45,6 +47,7 @@ impl Settings {
             url: DatabaseUrl::default(),
             owner_url: DatabaseUrl::default(),
             password_file: None,
+            owner_password_file: None,
             file: state.join(FILE),
             host: host(),
             evidence: evidence::Files::new(state),
@@ -57,6 +60,7 @@ impl Settings {
             url: config.url.clone(),
             owner_url: config.owner_url.clone(),
             password_file: config.password_file.clone(),
+            owner_password_file: config.owner_password_file.clone(),
             evidence: evidence::Files::configured(config, state),
             ..Self::embedded(state)
         }
@@ -64,33 +68,34 @@ impl Settings {
 
     /// Where the ledger is, with the password of this moment.
     pub fn place(&self) -> Result<Place, LedgerError> {
-        let Some(mut options) = self.url.postgres() else {
+        let Some(options) = self.url.postgres() else {
             return Ok(Place::Sqlite(self.url.file().unwrap_or_else(|| self.file.clone())));
         };
-        if let Some(file) = &self.password_file {
-            let password = std::fs::read_to_string(file).map_err(|error| {
-                let file = file.display();
-                LedgerError::Unavailable(format!("ledger.password_file {file} cannot be read: {error}"))
-            })?;
-            // Editors and `echo` end a file with a newline; a password does not.
-            options = options.password(password.trim_end_matches(['\r', '\n']));
-        }
+        let options = with_password(options, "password_file", self.password_file.as_deref())?;
         Ok(Place::Postgres(Box::new(quiet(options))))
     }
 
-    /// The owner's way to the same database, if there is one.
-    pub fn owner(&self) -> Option<PgConnectOptions> {
-        self.owner_url.postgres().map(quiet)
+    /// The owner's way to the same database, if there is one, with the password of this moment.
+    pub fn owner(&self) -> Result<Option<PgConnectOptions>, LedgerError> {
+        let Some(options) = self.owner_url.postgres() else { return Ok(None) };
+        let file = self.owner_password_file.as_deref();
+        with_password(options, "owner_password_file", file).map(|options| Some(quiet(options)))
     }
 
     /// Nonsense that no retry mends.
     pub fn check(&self) -> Result<(), LedgerError> {
-        if !self.owner_url.is_empty() && (self.owner().is_none() || self.url.postgres().is_none()) {
+        let is_postgres = |url: &DatabaseUrl| url.postgres().is_some();
+        let is_amiss = !is_postgres(&self.owner_url) || !is_postgres(&self.url);
+        if !self.owner_url.is_empty() && is_amiss {
             let why = "ledger.owner_url is for Postgres: set ledger.url to a Postgres, too, or remove it";
             return Err(LedgerError::Settings(why.to_owned()));
         }
         if self.password_file.is_some() && self.url.postgres().is_none() {
             let why = "ledger.password_file is for Postgres: set ledger.url, or remove it";
+            return Err(LedgerError::Settings(why.to_owned()));
+        }
+        if self.owner_password_file.is_some() && self.owner_url.is_empty() {
+            let why = "ledger.owner_password_file is for ledger.owner_url: set that, too, or remove it";
             return Err(LedgerError::Settings(why.to_owned()));
         }
         Ok(())
@@ -108,6 +113,20 @@ impl Settings {
             None => self.url.file().unwrap_or_else(|| self.file.clone()).display().to_string(),
         }
     }
+}
+
+fn with_password(
+    options: PgConnectOptions,
+    key: &str,
+    file: Option<&Path>,
+) -> Result<PgConnectOptions, LedgerError> {
+    let Some(file) = file else { return Ok(options) };
+    let password = std::fs::read_to_string(file).map_err(|error| {
+        let file = file.display();
+        LedgerError::Unavailable(format!("ledger.{key} {file} cannot be read: {error}"))
+    })?;
+    // Editors and `echo` end a file with a newline; a password does not.
+    Ok(options.password(password.trim_end_matches(['\r', '\n'])))
 }
 
 fn quiet(options: PgConnectOptions) -> PgConnectOptions {

@@ -89,13 +89,28 @@ impl Sink {
         match place {
             Place::Postgres(options) => {
                 let mut postgres = within(CONNECT, Postgres::connect(&options)).await?;
-                let owner = settings.owner();
+                let owner = settings.owner()?;
                 schema::migrate_postgres(&mut postgres, owner.as_ref(), options.get_username()).await?;
                 within(STATEMENT, postgres.prepare()).await?;
                 Ok(Self::Postgres(Box::new(postgres)))
             }
             Place::Sqlite(file) => Self::open_file(&file).await,
         }
+    }
+
+    /// Brings the schema up to date and gives the writing role its rights. Where there is an owner,
+    /// nothing but its password is needed for that.
+    pub async fn migrate(settings: &Settings) -> Result<i64, LedgerError> {
+        let migrated = match (settings.owner(), settings.url.postgres()) {
+            (Ok(Some(owner)), Some(writer)) => schema::migrate_as_owner(&owner, writer.get_username()).await,
+            (Err(error), _) => Err(error),
+            _ => {
+                Self::open(settings).await?.close().await;
+                Ok(())
+            }
+        };
+        migrated.map_err(|error| settings.hide(error))?;
+        Ok(schema::newest_of(settings.url.postgres().is_some()))
     }
 
     /// Opens a SQLite file and brings its schema up to date.
@@ -110,7 +125,7 @@ impl Sink {
     pub async fn open_as_owner(settings: &Settings) -> Result<Self, LedgerError> {
         // As the writer first, so that the schema is up to date and granted.
         let writer = Self::open(settings).await?;
-        match settings.owner() {
+        match settings.owner()? {
             None => Ok(writer),
             Some(options) => {
                 Ok(Self::Postgres(Box::new(within(CONNECT, Postgres::connect(&options)).await?)))

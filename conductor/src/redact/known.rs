@@ -1,10 +1,18 @@
 //! Secrets whose values are known: what a process was given and what an editor has handed over.
-//! They are searched for wherever they may turn up, also written as JSON within JSON or as a
-//! part of an address.
+//! They are searched for wherever they may turn up, also written as JSON within JSON, as a
+//! part of an address or in base64.
+
+mod begun;
 
 use std::{fmt, sync::Arc};
 
 use aho_corasick::{AhoCorasick, MatchKind};
+use base64::{
+    Engine as _,
+    engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD},
+};
+
+use self::begun::Starts;
 
 use super::{Kind, finder::Finder, words};
 
@@ -14,6 +22,14 @@ const MOST_BYTES: usize = 4 << 20;
 
 /// Bytes of a value that the automaton knows; behind them it is compared.
 const LONGEST_FORM: usize = 128;
+
+/// Values of so many bytes are searched for in base64, too: of shorter ones too little stays as it
+/// is wherever they stand. Of longer ones as much as this.
+const SHORTEST_CODED: usize = 12;
+const LONGEST_CODED: usize = 16 << 10;
+
+/// What is left of the shortest in base64, and so the shortest stretch that one may be in.
+const CODED: usize = 15;
 
 /// Bytes of a value that frames are searched for first, at most and at least.
 const LONGEST_HINT: usize = 24;
@@ -105,9 +121,13 @@ struct Table {
     secrets: Vec<Secret>,
     /// A part of each that stands in a frame however it is escaped.
     hints: Finder,
+    /// A part of each in base64; only frames with a long stretch are searched for them.
+    coded: Finder,
     /// How each may be written in a text, and whose it is.
     forms: AhoCorasick,
     written: Vec<(usize, Vec<u8>)>,
+    /// What these begin with.
+    starts: Starts,
 }
 
 impl fmt::Debug for Known {
@@ -161,7 +181,10 @@ impl Known {
     /// Whether a frame has to be taken apart, because one may be in it.
     #[inline]
     pub(super) fn suspects(&self, bytes: &[u8]) -> bool {
-        self.0.as_ref().is_some_and(|table| table.hints.any(bytes, |_, _, _| true))
+        self.0.as_ref().is_some_and(|table| {
+            table.hints.any(bytes, |_, _, _| true)
+                || (has_coded(bytes) && table.coded.any(bytes, |_, _, _| true))
+        })
     }
 
     /// Tells of every one in a text without escapes, and where it is.
@@ -182,7 +205,7 @@ impl Known {
 
 impl Table {
     fn new(secrets: Vec<Secret>) -> Option<Self> {
-        let mut hints = Vec::new();
+        let (mut hints, mut coded) = (Vec::new(), Vec::new());
         let mut written: Vec<(usize, Vec<u8>)> = Vec::new();
         for (whose, secret) in secrets.iter().enumerate() {
             let value = &secret.value;
@@ -198,7 +221,16 @@ impl Table {
                     hints.extend(raw.map(|form| form[..form.len().min(LONGEST_HINT)].to_vec()));
                 }
             }
-            for form in forms {
+            let in_base64 = in_base64(value);
+            for form in &in_base64 {
+                // Ids have joints in them and are everywhere, so a stretch has none.
+                let run = form.split(|byte| matches!(byte, b'-' | b'_')).max_by_key(|run| run.len());
+                match run.filter(|run| run.len() >= CODED) {
+                    Some(run) => coded.push(run[..run.len().min(LONGEST_HINT)].to_vec()),
+                    None => hints.push(form[..form.len().min(LONGEST_HINT)].to_vec()),
+                }
+            }
+            for form in forms.into_iter().chain(in_base64) {
                 if !written.iter().any(|(_, known)| *known == form) {
                     written.push((whose, form));
                 }
@@ -206,11 +238,48 @@ impl Table {
         }
         let prefixes = written.iter().map(|(_, form)| &form[..form.len().min(LONGEST_FORM)]);
         let forms = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(prefixes).ok()?;
-        hints.sort_unstable();
-        hints.dedup();
-        let hints = Finder::new(hints.iter().map(Vec::as_slice));
-        Some(Self { secrets, hints, forms, written })
+        let finder = |mut hints: Vec<Vec<u8>>| {
+            hints.sort_unstable();
+            hints.dedup();
+            Finder::new(hints.iter().map(Vec::as_slice))
+        };
+        let starts = Starts::new(&written);
+        Some(Self { secrets, hints: finder(hints), coded: finder(coded), forms, written, starts })
     }
+}
+
+/// Whether there is a stretch that is long enough for a value in base64. The last byte of what
+/// would be one is looked at first.
+fn has_coded(bytes: &[u8]) -> bool {
+    let is_sign = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    let mut start = 0;
+    while let Some(window) = bytes.get(start..start + CODED) {
+        match window.iter().rposition(|byte| !is_sign(byte)) {
+            Some(gap) => start += gap + 1,
+            None => return true,
+        }
+    }
+    false
+}
+
+/// A value in base64, without what depends on the bytes around it: there are three ways in which
+/// it may stand, and two alphabets.
+fn in_base64(value: &[u8]) -> Vec<Vec<u8>> {
+    let mut forms = Vec::new();
+    if value.len() < SHORTEST_CODED {
+        return forms;
+    }
+    let value = &value[..value.len().min(LONGEST_CODED)];
+    for (before, unstable) in [(0, 0), (1, 2), (2, 3)] {
+        let padded: Vec<u8> = std::iter::repeat_n(0, before).chain(value.iter().copied()).collect();
+        // Whole signs of six bits.
+        let end = padded.len() * 8 / 6;
+        for text in [STANDARD_NO_PAD.encode(&padded), URL_SAFE_NO_PAD.encode(&padded)] {
+            forms.push(text.as_bytes()[unstable..end].to_vec());
+        }
+    }
+    forms.dedup();
+    forms
 }
 
 /// The longest part of a value that neither JSON nor an address writes in another way.

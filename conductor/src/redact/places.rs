@@ -28,8 +28,10 @@ pub(super) enum Place {
     Address,
     /// Its arguments.
     Arguments,
-    /// What is said to log in.
+    /// What is said to log in, or in answer to a form.
     Login,
+    /// The answer to a form.
+    Answer,
     /// A secret, whatever it consists of.
     Secret(Kind),
 }
@@ -51,6 +53,17 @@ pub(super) struct Met<'a> {
     pub(super) is_name: bool,
 }
 
+/// What a frame is for, as far as that makes secrets of what it says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Anything.
+    Any,
+    /// It says something to log in.
+    Login,
+    /// It answers a form.
+    Form,
+}
+
 /// A container that is being read.
 struct Level {
     is_object: bool,
@@ -66,7 +79,7 @@ const DEEPEST: usize = 10_000;
 
 /// Reads a frame and tells of every string and every other scalar in it. `false` if it is no
 /// JSON; what was told until then holds.
-pub(super) fn walk(frame: &[u8], is_login: bool, met: &mut impl FnMut(Met<'_>)) -> bool {
+pub(super) fn walk(frame: &[u8], purpose: Purpose, met: &mut impl FnMut(Met<'_>)) -> bool {
     let mut stack: Vec<Level> = Vec::new();
     let mut at = 0;
     let mut expects_name = false;
@@ -85,7 +98,7 @@ pub(super) fn walk(frame: &[u8], is_login: bool, met: &mut impl FnMut(Met<'_>)) 
                     return false;
                 }
                 let is_object = byte == b'{';
-                let place = inner(&stack, is_object, is_login);
+                let place = inner(&stack, is_object, purpose);
                 let pair = match place {
                     Place::Pair(_) => pair_name(&frame[at..]),
                     _ => String::new(),
@@ -121,7 +134,7 @@ pub(super) fn walk(frame: &[u8], is_login: bool, met: &mut impl FnMut(Met<'_>)) 
                         level.name = said;
                     }
                 } else {
-                    let place = scalar(&stack, is_login);
+                    let place = scalar(&stack, purpose);
                     let next = match place {
                         Place::Arguments => flag_of(&text.bytes),
                         _ => String::new(),
@@ -148,7 +161,7 @@ pub(super) fn walk(frame: &[u8], is_login: bool, met: &mut impl FnMut(Met<'_>)) 
                 if !begins || stack.is_empty() || !frame[at..end].iter().all(is_scalar) {
                     return false;
                 }
-                let place = scalar(&stack, is_login);
+                let place = scalar(&stack, purpose);
                 let (span, raw) = ((at, end), &frame[at..end]);
                 met(Met { span, text: None, place, raw, name: name_of(&stack), is_name: false });
                 at = end;
@@ -182,8 +195,8 @@ fn name_of(stack: &[Level]) -> &str {
 }
 
 /// The place of the container that begins.
-fn inner(stack: &[Level], is_object: bool, is_login: bool) -> Place {
-    match member(stack, is_login) {
+fn inner(stack: &[Level], is_object: bool, purpose: Purpose) -> Place {
+    match member(stack, purpose) {
         Place::Pairs(kind) if is_object && stack.last().is_some_and(|level| !level.is_object) => {
             Place::Pair(kind)
         }
@@ -193,8 +206,8 @@ fn inner(stack: &[Level], is_object: bool, is_login: bool) -> Place {
 }
 
 /// The place of a scalar.
-fn scalar(stack: &[Level], is_login: bool) -> Place {
-    match member(stack, is_login) {
+fn scalar(stack: &[Level], purpose: Purpose) -> Place {
+    match member(stack, purpose) {
         // By name; in a list it is a name with its value behind it.
         Place::Pairs(kind) if stack.last().is_some_and(|level| level.is_object) => Place::Secret(kind),
         Place::Pairs(kind) => Place::Assigned(kind),
@@ -203,7 +216,7 @@ fn scalar(stack: &[Level], is_login: bool) -> Place {
 }
 
 /// The place of what stands where the reader is.
-fn member(stack: &[Level], is_login: bool) -> Place {
+fn member(stack: &[Level], purpose: Purpose) -> Place {
     let Some(level) = stack.last() else { return Place::Plain };
     let name = level.name.as_str();
     let is_top = stack.len() == 1;
@@ -213,7 +226,8 @@ fn member(stack: &[Level], is_login: bool) -> Place {
         Place::Plain | Place::Envelope | Place::Address | Place::Arguments | Place::Assigned(_) => match name
         {
             "mcpServers" | "mcp_servers" => Place::Servers,
-            "params" if is_top && is_login => Place::Login,
+            "params" if is_top && purpose == Purpose::Login => Place::Login,
+            "result" if is_top && purpose == Purpose::Form => Place::Answer,
             "jsonrpc" | "method" | "id" if is_top => Place::Envelope,
             _ => Place::Plain,
         },
@@ -235,6 +249,10 @@ fn member(stack: &[Level], is_login: bool) -> Place {
                 Place::Secret(kind)
             }
         }
+        Place::Answer => match name {
+            "content" => Place::Login,
+            _ => Place::Plain,
+        },
         Place::Login => match name {
             "methodId" | "method_id" | "sessionId" | "id" | "type" | "name" | "apiType" => Place::Plain,
             "headers" | "env" => Place::Pairs(Kind::Auth),

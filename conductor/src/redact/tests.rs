@@ -90,6 +90,84 @@ fn what_is_said_to_log_in_is_replaced() {
 }
 
 #[test]
+fn what_is_said_in_answer_to_a_form_is_replaced() {
+    let answer = |content: Value| json!({ "id": 7, "result": { "action": "accept", "content": content } });
+    let frame =
+        answer(json!({ "password": "letmein", "host": "db.example.com", "otp": 4711, "note": "a1b2c3d4" }));
+    let bytes = frame.to_string();
+    let got = redaction().said(&Known::default(), bytes.as_bytes()).into_owned();
+    let got: Value = serde_json::from_slice(&got).unwrap();
+    let content = &got["result"]["content"];
+    assert_eq!((&content["host"], &got["result"]["action"]), (&json!("db.example.com"), &json!("accept")));
+    for (name, value) in [("password", "letmein"), ("otp", "4711"), ("note", "a1b2c3d4")] {
+        assert_eq!(content[name], redaction().mark(Kind::Auth, value.as_bytes()), "{got}");
+    }
+    let values: Vec<_> = handed_over(bytes.as_bytes()).into_iter().map(|secret| secret.value).collect();
+    assert_eq!(values, [b"a1b2c3d4".to_vec()], "those that are worth searching for");
+    // Other answers are what they are.
+    for other in [
+        json!({ "id": 7, "result": { "content": "the action of a file a1b2c3d4" } }),
+        json!({ "id": 7, "result": { "action": "cancel" } }),
+        json!({ "method": "x", "params": { "action": "accept", "content": { "note": "a1b2c3d4" } } }),
+    ] {
+        let bytes = other.to_string();
+        assert_eq!(*redaction().said(&Known::default(), bytes.as_bytes()), *bytes.as_bytes());
+    }
+}
+
+#[test]
+fn known_values_are_found_in_base64() {
+    let encode = |bytes: &[u8]| {
+        use base64::Engine as _;
+        let standard = base64::engine::general_purpose::STANDARD.encode(bytes);
+        [standard, base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes)]
+    };
+    for value in ["cnry12-aB3dE6gH9jK2mN", "\u{7f}~~~???>>>\u{7f}ÿÿÿ~~~???>>>", "twelve-bytes"] {
+        let known = known(&[value]);
+        for before in ["", "a", "me", "me:", "user:", "{\"a\":\""] {
+            for after in ["", "\n", "!!", ", and more"] {
+                for coded in encode(format!("{before}{value}{after}").as_bytes()) {
+                    let got = redacted(&known, &json!({ "text": format!("it is {coded} here") })).to_string();
+                    assert!(got.contains(&redaction().mark(Kind::Env, value.as_bytes())), "{coded}: {got}");
+                    assert!(got.len() < 80 + (before.len() + after.len()) * 2, "{got}");
+                }
+            }
+        }
+        let other = encode(b"something else that is as long as it");
+        assert!(redaction().frame(&known, json!({ "text": other }).to_string().as_bytes()).is_none());
+    }
+}
+
+#[test]
+fn passwords_that_commands_are_given_are_replaced() {
+    for (command, secret) in [
+        ("PGPASSWORD=hunter2 psql -h db", "hunter2"),
+        ("export MYSQL_PASSWORD='hunter2'", "hunter2"),
+        ("docker run -e POSTGRES_PASSWORD=\"s3cret\" postgres", "s3cret"),
+        ("mysql --password=letmein app", "letmein"),
+        ("tool --user me --password s3cr3t! run", "s3cr3t!"),
+        ("curl -u me:hunter2 https://example.com", "hunter2"),
+        ("curl -sS -X POST --user 'me:hunter2' https://example.com", "hunter2"),
+        ("curl -H 'Authorization: Bearer aB3dE6gH9jK2mN5p' https://example.com", "aB3dE6gH9jK2mN5p"),
+    ] {
+        for text in [command.to_owned(), json!({ "command": command }).to_string()] {
+            let got = redacted(&Known::default(), &json!({ "rawInput": { "command": text } })).to_string();
+            assert!(!got.contains(secret) && got.contains("<secret:token:"), "{text}: {got}");
+        }
+    }
+    for text in [
+        "the --password option and --password to be asked; --password=$PW, --password=<password>",
+        "PGPASSWORD=$PW psql; PASSWORD= make; PASSWORD=process.env.PASSWORD; DB_PASSWORD=${PASSWORD}",
+        "curl -u user:password https://h, curl -u me https://h:80 and curl -u $ME:$PW",
+        "curl -sS https://example.com:8080/a -o b",
+        "servers \"author\" and \"authors\"",
+    ] {
+        let frame = json!({ "text": text });
+        assert_eq!(redacted(&Known::default(), &frame), frame, "{text}");
+    }
+}
+
+#[test]
 fn known_values_are_found_however_they_are_written() {
     let value = "pa\"ss/w\\ord é\n1x";
     let known = known(&[value]);

@@ -67,6 +67,23 @@ impl<'a> Text<'a> {
     }
 }
 
+/// Adds what stands between quotes to `out`, without escapes: as much as the first `enough` bytes
+/// of it say.
+pub(super) fn decode(raw: &[u8], enough: usize, out: &mut Vec<u8>) {
+    let enough = enough.min(raw.len());
+    let mut at = 0;
+    while at < enough {
+        let plain = memchr::memchr(b'\\', &raw[at..enough]).unwrap_or(enough - at);
+        out.extend_from_slice(&raw[at..at + plain]);
+        at += plain;
+        if at < enough {
+            // Frames were read before, so this is one.
+            let Some(len) = unescape(&raw[at..], out) else { return };
+            at += len;
+        }
+    }
+}
+
 /// Reads one escape; how long it is.
 fn unescape(raw: &[u8], out: &mut Vec<u8>) -> Option<usize> {
     let plain = match raw.get(1)? {

@@ -13,7 +13,7 @@ use regex::bytes::Regex;
 
 use super::{
     finder::Finder,
-    words::{is_blank, is_dense},
+    words::{is_blank, is_dense, is_ordinary},
 };
 
 /// How a hit is looked at.
@@ -21,6 +21,12 @@ use super::{
 enum Look {
     /// So many characters of a token behind, after what separates them.
     Behind(usize),
+    /// One of these right in front.
+    Before(&'static [&'static str]),
+    /// One of these right behind.
+    Begins(&'static [&'static str]),
+    /// One of these somewhere behind, in the same command.
+    Holds(&'static [&'static str]),
     /// An escaped letter, digit or joint, which no usual encoder makes: what is searched for
     /// may be hidden so.
     Escape,
@@ -39,13 +45,14 @@ const HINTS: &[(&str, Look)] = &[
     ("CESS_KEY", Look::Behind(30)),
     ("cessKey", Look::Behind(30)),
     ("PRIVATE KEY", Look::Any),
-    ("mcpServers", Look::Any),
-    ("mcp_servers", Look::Any),
-    ("\"authenticate\"", Look::Any),
-    ("\"auth/", Look::Any),
+    ("ervers", Look::Before(&["mcpS", "mcp_s"])),
+    ("\"auth", Look::Begins(&["/", "enticate\""])),
     ("\"_auth", Look::Any),
     ("\"providers/set\"", Look::Any),
     ("\\u00", Look::Escape),
+    ("ASSWORD=", Look::Any),
+    ("-password", Look::Begins(&["=", " "])),
+    ("curl ", Look::Holds(&[" -u", " --user"])),
 ];
 
 /// The shortest stretch of letters, digits, `-` and `_` that a token has.
@@ -112,7 +119,27 @@ const OTHERS: &[(&[&str], &str, Check)] = &[
     (&["://"], r#"[A-Za-z][A-Za-z0-9+.-]*://[^\s/@:"'<>?#\\`]{0,200}:([^\s/@"'<>?#\\`]{1,400})@"#, |word| {
         !is_blank(&String::from_utf8_lossy(word))
     }),
+    // What commands are given. Behind a space, and not `=`, prose may go on.
+    (&["ASSWORD="], r#"\b[A-Z0-9_]*PASSWORD=[\\"']{0,2}([^\s"'\\$;&|<>(){}`,]{4,400})"#, is_given),
+    (&["-password="], r#"[\s"'\\]--?password=[\\"']{0,2}([^\s"'\\$;&|<>(){}`,]{4,400})"#, is_given),
+    (
+        &["-password "],
+        r#"[\s"'\\]--?password +[\\"']{0,2}([^\s"'\\$;&|<>(){}`,-][^\s"'\\$;&|<>(){}`,]{3,400})"#,
+        |word| is_given(word) && !is_ordinary(&String::from_utf8_lossy(word)),
+    ),
+    (
+        &["curl "],
+        r#"\bcurl (?:[^\n;&|]{0,400} )?(?:-u|--user)[ =]?[\\"']{0,2}[^\s:"'\\$]{1,100}:([^\s"'\\$;&|<>`]{1,200})"#,
+        |word| !is_blank(&String::from_utf8_lossy(word)),
+    ),
 ];
+
+/// Whether a password stands there, and not only where it comes from.
+fn is_given(word: &[u8]) -> bool {
+    let word = String::from_utf8_lossy(word);
+    let is_elsewhere = word.contains('.') && is_ordinary(&word);
+    !is_blank(&word) && !is_elsewhere
+}
 
 static TOKENS: LazyLock<Tokens> = LazyLock::new(Tokens::new);
 
@@ -245,6 +272,9 @@ fn has_password(bytes: &[u8]) -> bool {
     })
 }
 
+/// Bytes of a command's options in front of the one with the password.
+const LONGEST_COMMAND: usize = 400;
+
 /// Bytes of a user and a password in an address.
 const LONGEST_USER: usize = 640;
 
@@ -252,6 +282,12 @@ fn is_likely(look: Look, bytes: &[u8], start: usize, end: usize) -> bool {
     let behind = &bytes[end..];
     match look {
         Look::Any => true,
+        Look::Before(parts) => parts.iter().any(|part| bytes[..start].ends_with(part.as_bytes())),
+        Look::Begins(parts) => parts.iter().any(|part| behind.starts_with(part.as_bytes())),
+        Look::Holds(parts) => {
+            let near = &bytes[end - 1..bytes.len().min(end + LONGEST_COMMAND)];
+            parts.iter().any(|part| memmem::find(near, part.as_bytes()).is_some())
+        }
         Look::Behind(least) => {
             // Between a name and its value there are quotes, colons, a scheme.
             let near = &behind[..behind.len().min(48 + least)];
@@ -288,6 +324,66 @@ pub(super) fn find(text: &[u8], mut found: impl FnMut(usize, usize)) {
             }
         }
     }
+}
+
+/// The longest token that is known by its beginning while it is still being said.
+const LONGEST_BEGUN: usize = 2048;
+
+/// A token of which a text may hold the beginning only, and what it may have in it beside letters,
+/// digits, `-` and `_`. It begins before `seam`, at the beginning of a word, and goes on to
+/// beyond it, or to the end if that is where the seam is.
+pub(super) fn begun(text: &[u8], seam: usize, is_begin: bool) -> Option<(usize, usize, &'static [u8])> {
+    let is_part = |byte: &u8| IN_STRETCH[usize::from(*byte)] || matches!(*byte, b'.' | b'+' | b'/' | b'=');
+    let before = &text[seam.saturating_sub(LONGEST_BEGUN)..seam];
+    let first = seam - before.iter().rev().take_while(|byte| is_part(byte)).count();
+    // Nothing that a generator has made goes on for long without one of these.
+    let near = &text[first..text.len().min(seam + STRETCH * 2)];
+    if first == seam || !near.iter().any(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase()) {
+        return None;
+    }
+    (first..seam).find_map(|start| {
+        let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        let begins = start.checked_sub(1).map_or(is_begin, |before| !is_word(text[before]));
+        if !begins || !FIRST[usize::from(text[start])] {
+            return None;
+        }
+        PATTERNS.iter().flat_map(|(prefixes, ..)| *prefixes).find_map(|prefix| {
+            let behind = text[start..].strip_prefix(prefix.as_bytes())?;
+            let signs: &'static [u8] = match *prefix {
+                "eyJ" | "SG." => b".",
+                "whsec_" => b"+/=",
+                "ATATT3" => b"=",
+                _ => b"",
+            };
+            let len = more(behind, signs);
+            let end = start + prefix.len() + len;
+            let reaches = end > seam || (end == seam && seam == text.len());
+            (reaches && is_made(prefix, &behind[..len])).then_some((start, end, signs))
+        })
+    })
+}
+
+/// How much of a text's beginning goes on with a token.
+pub(super) fn more(text: &[u8], signs: &[u8]) -> usize {
+    let goes_on = |byte: &u8| IN_STRETCH[usize::from(*byte)] || signs.contains(byte);
+    text.iter().position(|byte| !goes_on(byte)).unwrap_or(text.len())
+}
+
+/// Whether what follows a prefix is of a generator's making already, and not the rest of a word.
+fn is_made(prefix: &str, behind: &[u8]) -> bool {
+    let mixes = |run: &[u8]| {
+        let has = |is: fn(&u8) -> bool| run.iter().any(is);
+        (has(u8::is_ascii_digit), has(u8::is_ascii_uppercase) && has(u8::is_ascii_lowercase))
+    };
+    let mut runs = behind.split(|byte| !byte.is_ascii_alphanumeric());
+    if prefix == "sk-" {
+        // There are words that begin so.
+        return is_dense(behind, 12) || runs.any(|run| run.len() >= 6 && mixes(run) == (true, true));
+    }
+    let (has_digit, has_both) = mixes(behind);
+    (has_digit && behind.len() >= 3)
+        || (has_both && behind.len() >= 4)
+        || runs.any(|run| run.len() >= STRETCH)
 }
 
 #[cfg(test)]

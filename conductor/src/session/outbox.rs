@@ -224,10 +224,11 @@ impl Session {
 
     /// Records a run of which the editor does not get one frame.
     fn record_without(&mut self, run: &Run, kept: u32) {
-        for (index, (bytes, _)) in (0_u32..).zip(run.iter()) {
-            let to = if index == kept { Destination::Record } else { Destination::Editor };
-            let id = self.outgoing.iter().find(|(at, _)| *at == index).map(|(_, id)| *id);
-            self.recorder.frame(Origin::Agent, to, id, bytes);
+        for index in 0..run.len() {
+            let at = index as u32;
+            let to = if at == kept { Destination::Record } else { Destination::Editor };
+            let id = self.outgoing.iter().find(|(of, _)| *of == at).map(|(_, id)| (0, *id));
+            self.recorder.run(Origin::Agent, to, id.as_slice(), &run.frame(index).into());
         }
     }
 

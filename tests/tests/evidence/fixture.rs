@@ -63,6 +63,13 @@ pub fn decision(journal: &Journal, session: Stream, number: u64) {
     append(journal, session, Origin::Editor, Destination::Agent, &[], &answer);
 }
 
+/// Runs a command.
+pub fn command(journal: &Journal, session: Stream, line: &str) {
+    let asked = json!({ "jsonrpc": "2.0", "id": "run", "method": "terminal/create",
+        "params": { "sessionId": "s-1", "command": line } });
+    append(journal, session, Origin::Agent, Destination::Editor, &[], &asked);
+}
+
 /// Settings that sign only when told to, or at the end.
 pub fn slowly(bench: &Bench) -> Settings {
     let mut settings = bench.settings();

@@ -3,16 +3,20 @@
 
 use std::{env, path::PathBuf, process::Command};
 
-use conductor::ledger::{self, Settings};
+use conductor::ledger::{
+    self, Settings,
+    history::History,
+    search::{Filter, Kind},
+};
 use conductor_tests::{
-    harness::service,
+    harness::{program, service},
     postgres::{Database, PASSWORD},
     shipping::{Bench, session},
 };
 use serde_json::json;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, PgConnection, postgres::PgConnectOptions};
 
-use crate::fixture::{checked, decision, shipped, slowly};
+use crate::fixture::{checked, command, decision, shipped, slowly};
 
 /// The roles of one test: roles belong to the whole server.
 struct Roles {
@@ -131,9 +135,16 @@ async fn the_service_cannot_change_what_it_has_recorded() {
         let settings = roles.settings(&bench);
         let (stream, _) = session(&journal, 2);
         decision(&journal, stream, 1);
+        command(&journal, stream, "git push --force origin");
         shipped(settings.clone(), &journal).await;
         let report = checked(&settings).await;
         assert_eq!((report.findings, report.seen.unsigned, report.seen.decisions), (Vec::new(), 0, 1));
+
+        // Parts of commands are found, which takes an extension that none of the roles can make.
+        let history = History::new(settings.clone(), None);
+        let commands = Filter { kinds: vec![Kind::Command], ..Filter::default() };
+        let found = history.search("-forc", &commands).await.unwrap();
+        assert_eq!((found.items.len(), found.hint), (1, None));
 
         let mut connection = roles.connect(bench.database(), &roles.service).await;
         cannot_change_the_record(&mut connection).await;
@@ -160,9 +171,30 @@ async fn the_service_cannot_change_what_it_has_recorded() {
 async fn a_whole_service_works_with_the_role() {
     let (database, roles) = (Database::new().await, Roles::new());
     roles.make(&database);
-    let urls = (roles.url(&database, &roles.service), roles.url(&database, &roles.owner));
+    // The owner's password is for whoever makes the tables, and the service's for the service.
+    let name = |role: &str| database.url_of(&role.replace(' ', "%20"));
+    let word = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(word.path(), format!("{WORD}\n")).unwrap();
+    let migrate = || {
+        let mut command = Command::new(program("conductor"));
+        command.args(["ledger", "migrate"]).env("CONDUCTOR_STATE_DIR", word.path().with_extension("none"));
+        command.env("CONDUCTOR_LEDGER__URL", name(&roles.service));
+        command.env("CONDUCTOR_LEDGER__OWNER_URL", name(&roles.owner));
+        command
+    };
+    let without = migrate().env("CONDUCTOR_LEDGER__OWNER_PASSWORD_FILE", "/nowhere").output().unwrap();
+    let why = String::from_utf8_lossy(&without.stderr).into_owned();
+    assert!(!without.status.success() && why.contains("ledger.owner_password_file /nowhere"), "{why}");
+    for _ in 0..2 {
+        let done = migrate().env("CONDUCTOR_LEDGER__OWNER_PASSWORD_FILE", word.path()).output().unwrap();
+        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert!(done.status.success() && said.contains("is up to date"), "{done:?}");
+    }
     let builder = service(&json!({})).demo().set("ledger.checkpoint_every", "200ms");
-    let mut running = builder.set("ledger.url", urls.0).set("ledger.owner_url", urls.1).start();
+    let mut running = builder
+        .set("ledger.url", name(&roles.service))
+        .set("ledger.password_file", word.path().to_str().unwrap())
+        .start();
     let done = crate::service::prompt(&running);
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     let config = running.state().with_file_name("agents.toml");

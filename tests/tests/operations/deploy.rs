@@ -63,12 +63,73 @@ fn every_variable_of_the_deployments_is_a_key() {
         assert!(names.len() >= 3, "{file}: {names:?}");
         for name in names {
             let value = if name.ends_with("ADMIN") { "127.0.0.1:1" } else { "http://127.0.0.1:1" };
-            let value = if name.contains("LEDGER__URL") { "postgres://u@h/d" } else { value };
+            let is_ledger = name.contains("LEDGER__") && name.ends_with("URL");
+            let value = if is_ledger { "postgres://u@h/d" } else { value };
             let value = if name.ends_with("_FILE") { "/run/secrets/x" } else { value };
             let loaded = Config::load(None, [(name.into(), value.into()), ("HOME".into(), "/".into())]);
             assert!(loaded.is_ok(), "{file}: {name}: {}", loaded.err().unwrap());
         }
     }
+}
+
+/// What serves can add to the record and not change it: the owner's password is for what makes the
+/// tables, which ends before.
+#[test]
+fn the_deployments_serve_with_the_services_role_alone() {
+    let compose = fs::read_to_string(deploy("compose/compose.yaml")).unwrap();
+    let part = |name: &str| -> String {
+        let lines = compose.lines().skip_while(|line| *line != format!("  {name}:")).skip(1);
+        lines
+            .take_while(|line| line.is_empty() || line.starts_with("    "))
+            .map(|line| format!("{line}\n"))
+            .collect()
+    };
+    let (serves, migrates, roles) = (part("conductor"), part("migrate"), part("roles"));
+    assert!(serves.contains("postgres://conductor_service@") && !serves.to_lowercase().contains("owner"));
+    assert!(serves.contains("migrate:") && !serves.contains("postgres-password"));
+    assert!(migrates.contains("OWNER_URL: postgres://conductor_owner@") && migrates.contains("\"migrate\""));
+    assert!(!migrates.contains("- ledger-password") && roles.contains("../postgres/roles.sql:/roles.sql:ro"));
+    let sql = fs::read_to_string(deploy("postgres/roles.sql")).unwrap();
+    for role in ["conductor_owner", "conductor_service"] {
+        assert!(sql.contains(&format!(" {role}\n")), "{role}");
+    }
+    let chart = fs::read_to_string(deploy("helm/conductor/templates/statefulset.yaml")).unwrap();
+    let (before, serves) = chart.split_once("      containers:\n").unwrap();
+    let serves = serves.split_once("      volumes:\n").unwrap().0;
+    assert!(
+        before.contains("CONDUCTOR_LEDGER__OWNER_PASSWORD_FILE") && before.contains("args: [ledger, migrate")
+    );
+    assert!(!serves.to_lowercase().contains("owner"));
+}
+
+/// What compose runs to make the roles.
+#[test]
+fn the_script_of_the_deployment_hands_passwords_over() {
+    let script = fs::read_to_string(deploy("compose/roles.sh")).unwrap();
+    let temp = tempfile::tempdir().unwrap();
+    for (name, word) in
+        [("postgres-password", "top"), ("ledger-owner-password", "own-1"), ("ledger-password", "serve-1")]
+    {
+        fs::write(temp.path().join(name), format!("{word}\n")).unwrap();
+    }
+    // Its psql tells what it was given.
+    let psql = temp.path().join("psql");
+    fs::write(&psql, "#!/bin/sh\necho \"$PGPASSWORD $*\"\ncat\n").unwrap();
+    fs::set_permissions(&psql, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let there = temp.path().to_str().unwrap();
+    let done = Command::new("/bin/sh")
+        .args(["-c", &script.replace("/run/secrets", there)])
+        .env("PATH", format!("{there}:/usr/bin:/bin"))
+        .env_remove("PGHOST")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(done.status.success(), "{done:?}");
+    assert_eq!(
+        said,
+        "top --no-psqlrc --quiet --host postgres --username conductor --dbname conductor\n\
+         \\set owner_password 'own-1'\n\\set service_password 'serve-1'\n\\i /roles.sql\n"
+    );
 }
 
 /// Every expression of a dashboard.

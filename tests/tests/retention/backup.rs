@@ -96,6 +96,44 @@ async fn a_dump_is_restored_into_another_server() {
     goes_on(&mut service, Some(&second), &before).await;
 }
 
+/// A key that is known by its looks, in two parts so that nobody takes it for one here.
+const TOKEN: [&str; 2] = ["gh", "p_aB3dE6gH9jK2mN5pQ8sT1vW4yZ7aB3dE6gH9"];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_is_made_anew_without_its_journal() {
+    let database = Database::new().await;
+    let mut service = service(&json!({})).set("ledger.url", database.url()).start();
+    let words = format!("use {}", TOKEN.concat());
+    let early = talk(&service, &words);
+    let before = settled(&service, Some(&database), &early).await;
+    assert!(service.term().success());
+    // What deploy/README.md says is to be put back, and nothing else.
+    let guide = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/README.md")).unwrap();
+    let (_, told) = guide.split_once("**Restore the host**").unwrap();
+    let told = told.split_once("back before the first start").unwrap().0;
+    let state = service.state();
+    for entry in fs::read_dir(&state).unwrap().map(Result::unwrap) {
+        let name = entry.file_name().into_string().unwrap();
+        let is_kept = told.contains(&format!("`{name}`")) || told.contains(&format!("`{name}/`"));
+        match (is_kept, entry.path().is_dir()) {
+            (true, _) => {}
+            (false, true) => fs::remove_dir_all(entry.path()).unwrap(),
+            (false, false) => fs::remove_file(entry.path()).unwrap(),
+        }
+    }
+    assert!(!state.join("journal").exists() && state.join("redact.key").exists());
+    service.start_again();
+    let late = talk(&service, &words);
+    let now = settled(&service, Some(&database), &late).await;
+    assert!(before.is_subset(&now), "lost: {:?}", before.difference(&now).collect::<Vec<_>>());
+    let settings = settings(&service, Some(&database));
+    assert_eq!(number(&settings, "SELECT count(*) FROM frame_conflicts").await, 0);
+    // The same secret has the same tag.
+    let tags = "SELECT count(DISTINCT substring(prompt from '<secret:token:[0-9a-f]{8}>')) FROM turns";
+    assert_eq!(number(&settings, tags).await, 1);
+    verify(&service);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copy_of_the_file_is_put_back() {
     let mut service = service(&json!({})).start();

@@ -87,6 +87,14 @@ pub fn dumped(database: Option<&Database>, state: &Path) -> Vec<u8> {
     }
 }
 
+/// What the server remembers of the values in each column.
+async fn sampled(database: &Database) -> Vec<u8> {
+    let samples = "SELECT coalesce(string_agg(concat_ws(' ', tablename, attname, most_common_vals::text, \
+        histogram_bounds::text, most_common_elems::text), chr(10)), '') FROM pg_stats WHERE schemaname = 'public'";
+    let all: String = sqlx::query_scalar(samples).fetch_one(&mut database.connect().await).await.unwrap();
+    all.into_bytes()
+}
+
 /// A dump has bytes in hexadecimal digits.
 pub fn holds(dump: &[u8], words: &str) -> bool {
     let digits: String = words.bytes().map(|byte| format!("{byte:02x}")).collect();
@@ -114,6 +122,9 @@ async fn erased_everywhere(database: Option<Database>) {
         "{refused:?}"
     );
     close(&service, &session);
+    // Who prompts it now is refused, and what they said is recorded with the refusal.
+    let prompt = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": format!("once more, {CANARY}") }] });
+    other.call_error("session/prompt", &prompt);
     assert!(!holding(&service.state().join("journal"), CANARY).is_empty(), "there is something to erase");
     let looked = poll_until(DEADLINE, || {
         let looked = conduct(&service, &["ledger", "erase", "--session", &session, "--dry-run", "--json"]);
@@ -123,6 +134,10 @@ async fn erased_everywhere(database: Option<Database>) {
     });
     assert!(looked, "it can be looked at first");
     assert!(holds(&dumped(database.as_ref(), &service.state()), CANARY) || database.is_none(), "only looked");
+    if let Some(database) = &database {
+        sqlx::raw_sql("ANALYZE").execute(&mut database.connect().await).await.unwrap();
+        assert!(holds(&sampled(database).await, CANARY), "the server has taken it down as a sample");
+    }
 
     let erased = erase_soon(&service, &["--session", &session, "--reason", "she asked for it"]);
     assert!(
@@ -137,6 +152,9 @@ async fn erased_everywhere(database: Option<Database>) {
     }
     assert_eq!(holding(&service.state(), CANARY), Vec::<std::path::PathBuf>::new());
     assert!(!holds(&dumped(database.as_ref(), &service.state()), CANARY));
+    if let Some(database) = &database {
+        assert!(!holds(&sampled(database).await, CANARY), "{:?}", sampled(database).await);
+    }
     assert!(!holding(&service.state(), KEPT).is_empty(), "the other session is all there");
 
     // Those who look for it find that it was, and nothing of what.

@@ -134,6 +134,42 @@ async fn a_message_that_grows_is_found_by_all_of_it() {
     }
 }
 
+/// Only the newest hits of a text are looked at for a list of sessions: filters count before that, and
+/// it is told if there are others.
+#[tokio::test]
+async fn a_list_of_sessions_finds_beneath_newer_hits_what_filters_ask_for() {
+    for bench in Bench::both().await {
+        let journal = bench.journal();
+        let mut old = Author::new(&journal, NOON_US, ("ann", "codex", "/w"));
+        old.prompt("a badger");
+        old.tool("looks", "/w/badger/den.rs");
+        let (id, mut other) =
+            (old.id(), Author::new(&journal, NOON_US + 3_600_000_000, ("ann", "demo", "/w")));
+        for number in 0..4200 {
+            other.prompt(&format!("badger {number}"));
+        }
+        ship_all(bench.settings(), &journal).await;
+        let history = history(&bench);
+        let asked = |agent: Option<&str>, path: Option<&str>| conductor::ledger::history::Filter {
+            text: Some("badger".to_owned()),
+            agent: agent.map(str::to_owned),
+            path: path.map(str::to_owned),
+            ..Default::default()
+        };
+        for (agent, path, found, is_cut) in [
+            (None, None, other.id(), true),
+            (Some("demo"), None, other.id(), true),
+            (Some("codex"), None, id, false),
+            (None, Some("/w/badger"), id, false),
+        ] {
+            let page = history.sessions(&asked(agent, path)).await.unwrap();
+            let ids: Vec<_> = page.items.iter().map(|session| session.session_id.clone()).collect();
+            assert_eq!((ids, page.is_cut), (vec![found.to_string()], is_cut), "{agent:?} {path:?}");
+            assert!(!page.more);
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_database_without_trigrams_finds_words_and_says_so() {
     let bench = Bench::postgres(Database::new().await);

@@ -4,5 +4,6 @@
 
 mod canaries;
 mod coming_back;
+mod pieces;
 mod planted;
 mod recorded;

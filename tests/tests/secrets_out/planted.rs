@@ -2,6 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use conductor::proto::{CreateSessionRequest, PromptRequest, sessions_client::SessionsClient};
 use conductor_tests::{
     collector::Collector,
@@ -213,6 +214,10 @@ fn plant(mut builder: Builder, runtime: &Runtime, database: Option<&Database>) {
         echoed(&service, &mut editor, &session, &handed[5]);
         for canary in &handed {
             editor.turn(&session, &format!("say {canary}"));
+            // As a header has it: what of it depends on the bytes around it may stay.
+            let coded = STANDARD.encode(format!("user:{canary}"));
+            canaries.all.push(coded[8..coded.len() - 6].to_owned());
+            editor.turn(&session, &format!("Basic {coded}"));
         }
         let own = injected.iter().filter(|(of, _)| *of == user).map(|(_, value)| value);
         let own: Vec<&str> =
@@ -220,7 +225,7 @@ fn plant(mut builder: Builder, runtime: &Runtime, database: Option<&Database>) {
         echoed(&service, &mut editor, &session, &own.join(","));
         others_have_not(&service, &own[..6], &injected);
         // Nobody has handed these over: they are known by their looks.
-        while canaries.all.len() < before + 30 {
+        while canaries.all.len() < before + 41 {
             let token = canaries.token();
             if canaries.all.len() % 8 == 0 {
                 echoed(&service, &mut editor, &session, &format!("try {token} instead"));

@@ -3,7 +3,7 @@
 use conductor_tests::harness::service;
 use serde_json::{Value, json};
 
-use crate::canaries::{journal, tags};
+use crate::canaries::{Canaries, journal, tags};
 
 fn opening(cwd: &std::path::Path, values: &[&str]) -> Value {
     let env: Vec<Value> = values.iter().map(|value| json!({ "name": "KEY", "value": value })).collect();
@@ -47,6 +47,30 @@ fn all_else_is_recorded_as_it_came() {
     let has = |text: &str| memchr::memmem::find(&journal, text.as_bytes()).is_some();
     assert!(has(text), "the record has something else");
     assert!(has("<secret:pattern:") && !has("ACME-123456") && has("ACME-12"));
+}
+
+#[test]
+fn what_is_typed_into_a_form_is_not_recorded() {
+    let mut canaries = Canaries::default();
+    let word = canaries.next();
+    let mut service = service(&json!({})).start();
+    let (mut editor, session) = service.session();
+    let typed = word.clone();
+    editor.answer_with(move |_| {
+        let content = json!({ "password": typed, "pin": 4711, "host": "db.example.com" });
+        Some(json!({ "action": "accept", "content": content }))
+    });
+    let params = json!({ "sessionId": "$sid", "message": "Log in", "mode": "form", "requestedSchema": {
+        "type": "object", "properties": { "password": { "type": "string" } } } });
+    // The agent says in a chunk what it was answered.
+    editor.turn_do(&session, &json!([{ "request": { "method": "elicitation/create", "params": params } }]));
+    assert!(editor.chunks(&session).iter().any(|chunk| chunk.contains(&word)), "{}", editor.story());
+    drop(editor);
+    assert!(service.term().success());
+    canaries.are_not_beneath(&service.state(), &[]);
+    let journal = journal(&service);
+    let has = |text: &str| memchr::memmem::find(&journal, text.as_bytes()).is_some();
+    assert!(has(r#""pin":"<secret:auth:"#) && has("db.example.com") && has(r#""action":"accept""#));
 }
 
 #[test]

@@ -39,7 +39,14 @@ pub(super) async fn run(global: &Global, args: &ListSessionsArgs) -> Result<(), 
         ..Filter::default()
     };
     let limit = args.limit.map_or(USUAL_LIMIT, |limit| limit as usize);
-    let (sessions, has_more) = source.sessions(filter, limit).await?;
+    let (sessions, left_out) = source.sessions(filter, limit).await?;
+    if left_out.is_unseen {
+        say(
+            COMMAND,
+            "there may be earlier ones: only the newest hits of the text were looked at; give more words, or narrow it \
+             with --user, --agent or --path",
+        );
+    }
     print(&if args.json {
         let text =
             serde_json::to_string_pretty(&sessions).map_err(|error| format!("cannot write JSON: {error}"))?;
@@ -47,7 +54,7 @@ pub(super) async fn run(global: &Global, args: &ListSessionsArgs) -> Result<(), 
     } else {
         table(&sessions, now_us(), width(&stdout()), Style::of(&stdout()))
     })?;
-    if has_more {
+    if left_out.is_more {
         say(COMMAND, &format!("there are more than {limit}; --limit shows more"));
     }
     Ok(())

@@ -32,6 +32,14 @@ pub(super) enum Source {
     Ledger(Box<Settings>, History),
 }
 
+/// What a list of sessions does not have.
+pub(super) struct LeftOut {
+    /// There are more of them.
+    pub(super) is_more: bool,
+    /// There may be others, which were not looked at.
+    pub(super) is_unseen: bool,
+}
+
 impl Source {
     /// The service, unless a ledger is named or no service answers, which is said under the
     /// command's name.
@@ -81,19 +89,20 @@ impl Source {
         id.parse().map_err(|_| "an id is none".to_owned())
     }
 
-    /// At most so many sessions, newest first, and whether there are more.
+    /// At most so many sessions, newest first, and what that leaves out.
     pub(super) async fn sessions(
         &self,
         mut filter: Filter,
         most: usize,
-    ) -> Result<(Vec<Session>, bool), String> {
+    ) -> Result<(Vec<Session>, LeftOut), String> {
         let mut found = Vec::new();
         loop {
             filter.limit = (most - found.len()).min(PAGE);
             let page = self.page(&filter).await?;
             found.extend(page.items);
             if !page.more || found.len() >= most {
-                return Ok((found, page.more));
+                let left_out = LeftOut { is_more: page.more, is_unseen: page.is_cut };
+                return Ok((found, left_out));
             }
             filter.after = found.last().and_then(|session| session.session_id.parse().ok());
         }
@@ -120,7 +129,8 @@ impl Source {
                 let listed = client.history().list_sessions(request).await;
                 let listed = listed.map_err(|status| explain(client, &status))?.into_inner();
                 let more = !listed.next_page_token.is_empty();
-                Ok(Page { items: listed.sessions.into_iter().map(Into::into).collect(), more })
+                let (items, is_cut) = (listed.sessions.into_iter().map(Into::into).collect(), listed.is_cut);
+                Ok(Page { items, more, is_cut })
             }
         }
     }

@@ -23,6 +23,20 @@ fn finds_what_routes_a_frame() {
 }
 
 #[test]
+fn finds_what_a_chunk_says() {
+    let text = r#"{"method":"session/update","params":{"update":{"messageId":"m","content":{"a":{"text":"no"},"text":"a\"b","type":"text"},"sessionUpdate":"x"},"text":"no"}}"#;
+    let peek = ok(text);
+    assert_eq!(at(text, peek.text), r#""a\"b""#);
+    assert!(text[peek.message as usize..].starts_with(r#""m","#));
+    assert_eq!(at(text, peek.update), r#""x""#);
+    // The last one counts.
+    let text = r#"{"method":"x","params":{"update":{"content":{"text":"a","text":"b"}}}}"#;
+    assert_eq!(at(text, ok(text).text), r#""b""#);
+    let text = r#"{"method":"x","params":{"update":{"content":{"text":"a"},"content":[{"text":"b"}]}}}"#;
+    assert!(ok(text).text.is_none());
+}
+
+#[test]
 fn a_null_beside_an_outcome_means_nothing() {
     for (text, kind, outcome) in [
         (r#"{"id":1,"error":null,"result":{}}"#, Kind::Result, "{}"),

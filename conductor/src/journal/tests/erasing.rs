@@ -38,10 +38,15 @@ async fn words_are_gone_and_all_else_stays() {
     let temp = tempfile::tempdir().unwrap();
     let dir = temp.path().join("journal");
     let journal = filled(&dir).await;
-    // A list that names the second of them, in the stream of a connection.
+    // A list that names the second of them, and what was refused, in the stream of a connection.
     let connection = Stream { id: Uuid::from_u128(9), kind: StreamKind::Connection };
     let list = format!("{{\"id\":1,\"result\":[{{\"id\":\"{}\",\"title\":\"secret-1\"}}]}}", stream(1).id);
-    let ticket = journal.append(batch(connection, 1, &["{\"a\":\"stays\"}", &list]), Class::Effect).unwrap();
+    let refused = format!(
+        "{{\"id\":2,\"method\":\"session/prompt\",\"params\":{{\"sessionId\":\"{}\",\"prompt\":\"secret-1\"}}}}",
+        stream(1).id
+    );
+    let frames = ["{\"a\":\"stays\"}", &list, &refused];
+    let ticket = journal.append(batch(connection, 1, &frames), Class::Effect).unwrap();
     journal.released(ticket).await.unwrap();
     let before = all(&journal);
     assert!(holding(&dir, "secret-1") > 2 && journal.status().segments > 2);
@@ -62,7 +67,7 @@ async fn words_are_gone_and_all_else_stays() {
             let erased: Vec<_> = new.lines().map(|line| new.is_erased(line)).collect();
             match old.stream.id == stream(1).id {
                 true => assert_eq!(erased, [true, true]),
-                false if old.stream == connection => assert_eq!(erased, [false, true]),
+                false if old.stream == connection => assert_eq!(erased, [false, true, true]),
                 false => assert_eq!(old, new),
             }
         }

@@ -2,8 +2,9 @@
 //! hash and chain, rows keep ids, times, counts and outcomes, and who it was.
 //!
 //! With a session go the processes that served nothing else, what was granted for it alone,
-//! and the answers to connections that name it, since lists of sessions tell its title. With
-//! a user go their connections, too.
+//! and whatever in the streams of connections names it: lists of sessions tell its title, and a
+//! prompt that comes when it is closed is refused there, words and all. With a user go their
+//! connections, too.
 
 use std::collections::BTreeSet;
 
@@ -112,7 +113,7 @@ impl Remover {
         self.sink.fetch(question).await?.into_iter().map(|mut row| id(&row.take::<String>()?)).collect()
     }
 
-    /// Answers to connections that name one of these sessions and have their words.
+    /// Frames of connections that name one of these sessions and have their words.
     async fn naming(&mut self, sessions: &[Uuid]) -> Result<Vec<(Uuid, i64)>, LedgerError> {
         let names = self
             .pick(" AND position(convert_to(?, 'UTF8') IN raw) > 0", " AND instr(raw, CAST(? AS BLOB)) > 0");
@@ -120,7 +121,7 @@ impl Remover {
         for session in sessions {
             let mut question = Question::new(
                 "SELECT CAST(stream_id AS text), seq FROM frames \
-                 WHERE stream_kind = 'connection' AND kind = 'result' AND raw IS NOT NULL",
+                 WHERE stream_kind = 'connection' AND raw IS NOT NULL",
             );
             question.bind(names, Value::Text(session.to_string()));
             for mut row in self.sink.fetch(question).await? {

@@ -20,7 +20,7 @@ use super::{
 use crate::ledger::{
     cell::Cells,
     error::LedgerError,
-    history::{containing_end, seen},
+    history::{containing_end, seen, touches},
     question::{Question, Record, Value},
     reader::Reader,
 };
@@ -346,8 +346,9 @@ impl<'a> Asking<'a> {
 
     /// Whether something has to be asked of the tables.
     fn is_narrowed(&self) -> bool {
-        let Filter { user, agent, session, repository, seen_by, .. } = self.filter;
-        [user, agent, repository, seen_by].into_iter().any(Option::is_some) || session.is_some()
+        let Filter { user, agent, of_agent, touched, session, repository, seen_by, .. } = self.filter;
+        [user, agent, of_agent, touched, repository, seen_by].into_iter().any(Option::is_some)
+            || session.is_some()
     }
 
     fn narrow(&self, question: &mut Question) {
@@ -357,6 +358,14 @@ impl<'a> Asking<'a> {
         }
         if let Some(agent) = &filter.agent {
             question.bind(" AND d.agent = ?", Value::Text(agent.clone()));
+        }
+        if let Some(agent) = &filter.of_agent {
+            question.bind(" AND s.agent = ?", Value::Text(agent.clone()));
+        }
+        if let Some(path) = &filter.touched {
+            question.push(" AND EXISTS (SELECT 1 FROM file_accesses f WHERE f.session_id = s.session_id");
+            touches(question, path);
+            question.push(")");
         }
         if let Some(session) = filter.session {
             question.bind(" AND d.session_id = ?", Value::Id(session));

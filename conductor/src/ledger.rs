@@ -109,7 +109,8 @@ impl Ledger {
         let (progress, watched) = watch::channel(Progress::default());
         let log = Log::new(settings.evidence.clone(), journal.id());
         let (newest, signed) = watch::channel(0);
-        let signer = Signer::new(log, settings.evidence.every, newest, tasks.metrics().clone());
+        let every = settings.evidence.every;
+        let signer = Signer::new(log, journal.clone(), every, newest, tasks.metrics().clone());
         let shipper = Shipper::new(settings.clone(), journal.clone(), progress, stop.clone(), signer);
         tasks.start("shipper", shipper.run(first));
         Ok(Self { settings, journal, progress: watched, signed, stop })

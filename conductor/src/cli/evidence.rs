@@ -12,11 +12,12 @@ use crate::clock;
 #[command(
     after_help = "Every frame is checked against its hash, against the frame before it, and against the checkpoints\n\
     that signed it; every checkpoint against the one before it, its key, and the file checkpoints.jsonl\n\
-    in the state directory; decisions against the frames they come from. The first bad frame of each\n\
-    session is named. Nothing is changed, and a service may run meanwhile.\n\
+    in the state directory; decisions, approvals and grants against the frames they come from. The\n\
+    first bad frame of each session is named. Nothing is changed, and a service may run meanwhile.\n\
     Without --public-key, the key in the state directory counts as the right one. Whoever has changed\n\
     the ledger may have changed that, too: keep the public key, and copies of checkpoints.jsonl,\n\
-    elsewhere (`ledger.checkpoint_command` sends them).\n\
+    elsewhere (`ledger.checkpoint_command` sends them). Where several services write to the ledger,\n\
+    name the key of each: what no known key has signed is a finding.\n\
     A FILE made by `conductor sessions export --format bundle` is checked with --public-key alone.\n\
     Exit codes: 0 nothing was changed, 1 something was, 2 it could not be checked, or command line."
 )]
@@ -27,7 +28,7 @@ pub struct VerifyArgs {
     /// Only this session, or another stream, by its whole id
     #[arg(long, value_name = "ID")]
     pub session: Option<Uuid>,
-    /// Only sessions in which something was recorded since: 2h, 30d, or a date as 2026-11-16 or
+    /// Only sessions in which something was recorded or signed since: 2h, 30d, or a date as 2026-11-16 or
     /// 2026-11-16T12:00:00Z
     #[arg(long, value_name = "WHEN", value_parser = clock::parse_since)]
     pub since: Option<SystemTime>,

@@ -51,6 +51,11 @@ impl Cells {
         Self(row.into_iter())
     }
 
+    /// Whether all were taken.
+    pub fn is_empty(&self) -> bool {
+        self.0.as_slice().is_empty()
+    }
+
     /// The next one as what it must be.
     pub fn take<T: FromCell>(&mut self) -> Result<T, LedgerError> {
         let cell = self.0.next().unwrap_or(Cell::Null);

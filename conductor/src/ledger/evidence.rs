@@ -26,6 +26,7 @@ pub mod checkpoint; // what is signed, and its forms
 pub mod key; // the key, its file, the public half
 pub mod log; // the append-only file
 pub mod tables; // heads and checkpoints in the database
+mod ends; // what a conductor itself knows of the ends of streams
 pub mod signer; // heads that went on → a checkpoint
 pub mod finding; // what a check found
 pub mod stream; // rows of a stream → what is wrong with them

@@ -8,12 +8,18 @@ use std::path::Path;
 
 use bytes::Bytes;
 use sqlx::AssertSqlSafe;
-use tracing::error;
+use tracing::{error, warn};
 use uuid::Uuid;
 
 use super::{
     error::LedgerError,
-    evidence::{NOTHING, verify::Table},
+    evidence::{
+        EvidenceError, NOTHING,
+        checkpoint::{Head, Kind},
+        log::Log,
+        signer::{blocking, fill},
+        verify::Table,
+    },
     project::State,
     reader::Reader,
     row::Row,
@@ -25,6 +31,9 @@ use crate::config::DatabaseUrl;
 
 /// So many frames' facts are merged before they are written.
 const ROWS: usize = 4096;
+
+/// So many ends of streams are signed by one checkpoint.
+const HEADS: usize = 4096;
 
 /// How far it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,6 +150,7 @@ async fn import_from(
     let (mut state, mut chain) = (State::default(), NOTHING);
     let mut written = Written::default();
     let mut mixed = false;
+    let mut heads: Vec<Head> = Vec::new();
     // Whether the stream at hand was in the target before.
     let mut is_there = false;
     loop {
@@ -160,6 +170,10 @@ async fn import_from(
             seq = frame.seq;
             // The other ledger's chain is kept: what does not fit it there does not fit here.
             chain = frame.chained(&chain);
+            match heads.last_mut().filter(|head| head.stream == stream) {
+                Some(head) => (head.seq, head.chain) = (seq, chain),
+                None => heads.push(Head { stream, seq, chain }),
+            }
             rows.push(Row { chain: Some(chain), ..frame.project(&mut state) });
         }
         done += rows.len() as u64;
@@ -175,6 +189,7 @@ async fn import_from(
         tell(Progress { done, total: total.max(done) });
     }
     import_checkpoints(settings, file, &mut target).await?;
+    sign(settings, heads, &mut target).await?;
     if !mixed {
         index(&mut target).await?;
     }
@@ -198,6 +213,39 @@ async fn index(sink: &mut Sink) -> Result<(), LedgerError> {
     Ok(())
 }
 
+/// Signs where the streams end that were carried over: nobody signs later what the journal does not
+/// have. A stream that goes on otherwise here is left to whoever records it.
+async fn sign(settings: &Settings, heads: Vec<Head>, target: &mut Sink) -> Result<(), LedgerError> {
+    let mut brought = Vec::with_capacity(heads.len());
+    for head in heads {
+        if target.end_of_chain(head.stream).await? == (head.seq, head.chain) {
+            brought.push(head);
+        }
+    }
+    for part in brought.chunks(HEADS) {
+        match sign_part(settings, part.to_vec(), target).await {
+            Ok(()) => {}
+            Err(EvidenceError::Ledger(error)) => return Err(error),
+            Err(error) => {
+                warn!(%error, "what was carried over is not signed; put that right and import it again");
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn sign_part(settings: &Settings, heads: Vec<Head>, target: &mut Sink) -> Result<(), EvidenceError> {
+    let log = Log::of_state(settings.evidence.clone())?;
+    let (signing, signed) = (log.clone(), heads.clone());
+    let entries = blocking(move || signing.append(Kind::Heads, signed, "imported")).await?;
+    fill(&log, target).await?;
+    if let Some(entry) = entries.last() {
+        target.mark_signed(log.journal(), entry.checkpoint.number, &heads).await?;
+    }
+    Ok(())
+}
+
 /// What another ledger's conductor has signed stays signed by it.
 async fn import_checkpoints(settings: &Settings, file: &Path, target: &mut Sink) -> Result<(), LedgerError> {
     let source = Settings { url: DatabaseUrl::default(), file: file.to_owned(), ..settings.clone() };
@@ -209,7 +257,9 @@ async fn import_checkpoints(settings: &Settings, file: &Path, target: &mut Sink)
         let mut table = Table::new(journal);
         while let Some(entry) = table.next(&mut reader).await? {
             // One that is none is missed where it is looked for.
-            if let Ok(entry) = entry {
+            if let Ok(entry) = entry
+                && entry.checkpoint.number > 0
+            {
                 target.add_checkpoints(&[entry]).await?;
             }
         }

@@ -9,7 +9,7 @@
 pub mod erase;
 pub mod retain;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
@@ -19,7 +19,7 @@ use super::{
     error::LedgerError,
     evidence::{
         EvidenceError,
-        checkpoint::{Head, Kind},
+        checkpoint::{Head, Kind, naming},
         log::Log,
     },
     question::{Question, Value},
@@ -229,6 +229,40 @@ impl Remover {
         signed.map_err(|error| self.settings.hide(error))
     }
 
+    /// Puts on record, signed, that these frames lose their words, and no others of their streams.
+    pub async fn sign_frames(
+        &mut self,
+        log: &Log,
+        streams: &[Going],
+        frames: &[(Uuid, i64)],
+        note: &str,
+    ) -> Result<(), LedgerError> {
+        let signed = self.sign_named(log, streams, frames, note).await;
+        signed.map_err(|error| self.settings.hide(error))
+    }
+
+    async fn sign_named(
+        &mut self,
+        log: &Log,
+        streams: &[Going],
+        frames: &[(Uuid, i64)],
+        note: &str,
+    ) -> Result<(), LedgerError> {
+        let heads = self.heads_of(streams).await?;
+        for part in heads.chunks(HEADS) {
+            let mut named: BTreeMap<Uuid, Vec<i64>> =
+                part.iter().map(|head| (head.stream, Vec::new())).collect();
+            for (stream, seq) in frames {
+                if let Some(numbers) = named.get_mut(stream) {
+                    numbers.push(*seq);
+                }
+            }
+            let (log, part, note) = (log.clone(), part.to_vec(), naming(&named, note));
+            blocking(move || log.append(Kind::Frames, part, &note)).await?;
+        }
+        self.fill(log).await
+    }
+
     async fn sign_marked(
         &mut self,
         log: &Log,
@@ -236,6 +270,17 @@ impl Remover {
         streams: &[Going],
         note: &str,
     ) -> Result<(), LedgerError> {
+        let heads = self.heads_of(streams).await?;
+        let parts = if heads.is_empty() { vec![&heads[..]] } else { heads.chunks(HEADS).collect() };
+        for part in parts {
+            let (log, part, note) = (log.clone(), part.to_vec(), note.to_owned());
+            blocking(move || log.append(kind, part, &note)).await?;
+        }
+        self.fill(log).await
+    }
+
+    /// Where each of these streams ends.
+    async fn heads_of(&mut self, streams: &[Going]) -> Result<Vec<Head>, LedgerError> {
         self.mark(streams.iter().map(|stream| stream.id)).await?;
         let question = Question::new(
             "SELECT CAST(stream_id AS text), seq, chain FROM stream_heads \
@@ -256,12 +301,11 @@ impl Remover {
             heads.push(Head { stream: stream.id, seq, chain });
         }
         heads.sort_unstable();
-        let parts = if heads.is_empty() { vec![&heads[..]] } else { heads.chunks(HEADS).collect() };
-        for part in parts {
-            let (log, part, note) = (log.clone(), part.to_vec(), note.to_owned());
-            blocking(move || log.append(kind, part, &note)).await?;
-        }
-        // The file is what counts; the table follows it, in order.
+        Ok(heads)
+    }
+
+    /// The file is what counts; the table follows it, in order.
+    async fn fill(&mut self, log: &Log) -> Result<(), LedgerError> {
         loop {
             let known = self.sink.last_checkpoint(log.journal()).await?;
             let file = log.clone();

@@ -13,7 +13,10 @@ use super::{
     project::{self, Envelope, FrameView},
     table::{Fact, TABLES, Value},
 };
-use crate::record::{Destination, Origin, Stream};
+use crate::{
+    journal::Record,
+    record::{Destination, Origin, Stream},
+};
 
 /// The columns of `frames`, as both databases have them.
 pub const COLUMNS: [&str; 15] = [
@@ -106,6 +109,29 @@ pub struct Reached {
 }
 
 impl Stored {
+    /// The frames of a record of the journal by their numbers; of those that were erased nothing is left.
+    pub fn all_of(record: &Record) -> impl Iterator<Item = (i64, Option<Self>)> + '_ {
+        let mut outgoing = record.outgoing.iter().peekable();
+        record.lines().enumerate().map(move |(index, line)| {
+            let index = u32::try_from(index).unwrap_or(u32::MAX);
+            let forwarded = outgoing.next_if(|(at, _)| *at == index).map(|(_, id)| *id);
+            let seq = record.first_seq.saturating_add(u64::from(index));
+            let seq = i64::try_from(seq).unwrap_or(i64::MAX);
+            let frame = (!record.is_erased(line)).then(|| Self {
+                stream: record.stream,
+                seq,
+                at_us: record.at_us,
+                origin: record.origin,
+                to: record.to,
+                outgoing: forwarded.and_then(|id| i64::try_from(id).ok()),
+                raw: record.frames.slice_ref(line),
+                erased: None,
+                chain: None,
+            });
+            (seq, frame)
+        })
+    }
+
     /// SHA-256 of its bytes.
     pub fn hash(&self) -> Hash {
         self.erased.unwrap_or_else(|| Sha256::digest(&self.raw).into())
@@ -249,6 +275,11 @@ impl Merging {
                 facts.push(fact.clone());
             }
         }
+    }
+
+    /// The rows of a table so far.
+    pub fn of(&self, table: usize) -> &[Fact] {
+        self.tables.get(table).map_or(&[], Vec::as_slice)
     }
 
     /// How many rows there are.

@@ -265,6 +265,9 @@ impl Shipper {
                     if written.conflicts + written.rechained > 0 {
                         // The ledger has other frames than were folded.
                         self.states.clear();
+                        self.signer.doubt(&batch.rows);
+                    } else {
+                        self.signer.wrote(&batch.rows);
                     }
                     self.wrote(batch.end, written);
                     rested = tokio::time::Instant::now() + rest;
@@ -400,27 +403,10 @@ impl Shipper {
         sink: &mut Sink,
         rows: &mut Vec<Row>,
     ) -> Result<(), LedgerError> {
-        let mut outgoing = record.outgoing.iter().peekable();
-        for (index, line) in record.lines().enumerate() {
+        for (_, frame) in Stored::all_of(record) {
             // Only what the ledger has already is ever erased, unless an older backup of it was put
             // back; its words are gone all the same.
-            if record.is_erased(line) {
-                continue;
-            }
-            let index = u32::try_from(index).unwrap_or(u32::MAX);
-            let forwarded = outgoing.next_if(|(at, _)| *at == index).map(|(_, id)| *id);
-            let seq = record.first_seq.saturating_add(u64::from(index));
-            let frame = Stored {
-                stream: record.stream,
-                seq: i64::try_from(seq).unwrap_or(i64::MAX),
-                at_us: record.at_us,
-                origin: record.origin,
-                to: record.to,
-                outgoing: forwarded.and_then(|id| i64::try_from(id).ok()),
-                raw: record.frames.slice_ref(line),
-                erased: None,
-                chain: None,
-            };
+            let Some(frame) = frame else { continue };
             rows.push(self.states.apply(frame, sink).await?);
             if rows.len().is_multiple_of(TURN) {
                 yield_now().await;

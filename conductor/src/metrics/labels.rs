@@ -151,6 +151,8 @@ labels! {
     ApproversNotTold "approvers_not_told",
     /// Heads of the ledger's streams could not be signed, and are signed later.
     CheckpointNotMade "checkpoint_not_made",
+    /// A stream ends in the ledger otherwise than was recorded, and that end was not signed.
+    HeadNotSigned "head_not_signed",
     /// A checkpoint could not be handed to the command that takes it off the host, and is tried again.
     CheckpointNotSent "checkpoint_not_sent",
     /// Audit events were lost on their way to others: freed before they were told, or nobody

@@ -21,6 +21,7 @@ use conductor_tests::{
     postgres::Database,
     shipping::{Bench, append, session, stream, texts, turn},
 };
+use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
 use crate::fixture::{Intruder, checked, checked_with, recorded, shipped, slowly, told};
@@ -129,7 +130,7 @@ async fn what_is_done_to_a_ledger_is_found_in_both_databases() {
 }
 
 /// The rows of a stream, and what a chain through them is.
-async fn rechained(settings: &Settings, intruder: &mut Intruder, stream: Uuid, changed: i64) -> Head {
+pub async fn rechained(settings: &Settings, intruder: &mut Intruder, stream: Uuid, changed: i64) -> Head {
     let columns = "stream_kind || '|' || at_us || '|' || origin || '|' || destination || '|' || \
          coalesce(CAST(outgoing_id AS text), '') || '|' || seq";
     let statement = format!("SELECT {columns} FROM frames WHERE stream_id = '{stream}' ORDER BY seq");
@@ -245,9 +246,11 @@ async fn an_import_keeps_chain_and_signatures() {
         let from = Bench::sqlite();
         let (_journal, streams) = recorded(&from).await;
         let settings = bench.settings();
-        ledger::import(&settings, &from.file(), |_| {}).await.unwrap();
-        // Its own log signs what was imported; the other's stays.
+        // Whoever imports where a service has been signs what comes; the other's log stays.
         let journal = bench.journal();
+        ledger::import(&settings, &from.file(), |_| {}).await.unwrap();
+        let imported = checked(&settings).await;
+        assert_eq!((imported.findings, imported.seen.unsigned, imported.seen.streams), (Vec::new(), 0, 3));
         session(&journal, 1);
         shipped(slowly(&bench), &journal).await;
         let report = checked(&settings).await;
@@ -361,8 +364,10 @@ async fn a_second_frame_of_a_number_does_not_break_the_chain() {
         assert_eq!(bench.number("SELECT count(*) FROM frame_conflicts").await, 1);
         append("four");
         shipped(slowly(&bench), &journal).await;
+        // The chain goes on, and what came under a number of another's is told, and not signed.
         let report = checked(&bench.settings()).await;
-        assert_eq!((report.findings, report.seen.frames), (Vec::new(), 4));
+        assert_eq!(told(&report.findings), [(What::Conflict, Some(it.id), Some(2))]);
+        assert_eq!((report.seen.frames, report.seen.unsigned), (4, 4));
         intruder.close().await;
     }
 }
@@ -389,7 +394,9 @@ async fn a_rebuild_still_makes_decisions_anew_and_they_stay_as_they_are() {
     }
 }
 
-async fn refused(bench: &Bench, statement: &'static str) -> String {
+/// What a statement is refused with.
+pub async fn refused(bench: &Bench, statement: &str) -> String {
+    let statement = AssertSqlSafe(statement.to_owned());
     if bench.settings().url.is_empty() {
         let mut file = conductor_tests::shipping::open_file(&bench.file()).await;
         return sqlx::raw_sql(statement).execute(&mut file).await.unwrap_err().to_string();

@@ -7,6 +7,7 @@ use conductor::{
     ledger::{
         Settings,
         evidence::{
+            checkpoint::Entry,
             finding::{Finding, What},
             key::Key,
             verify::{Options, Report, verify},
@@ -128,7 +129,10 @@ impl Intruder {
     pub async fn of(bench: &Bench) -> Self {
         if !bench.settings().url.is_empty() {
             let mut connection = bench.database().connect().await;
-            sqlx::raw_sql("SET session_replication_role = replica").execute(&mut connection).await.unwrap();
+            let past = "SET session_replication_role = replica; \
+                 ALTER TABLE frames DROP CONSTRAINT IF EXISTS frames_from_one; \
+                 ALTER TABLE checkpoints DROP CONSTRAINT IF EXISTS checkpoints_from_one";
+            sqlx::raw_sql(past).execute(&mut connection).await.unwrap();
             return Self::Postgres(connection);
         }
         let mut connection = conductor_tests::shipping::open_file(&bench.file()).await;
@@ -144,12 +148,61 @@ impl Intruder {
         Self::Sqlite(connection)
     }
 
-    /// Runs statements that change something.
-    pub async fn run(&mut self, statement: &str) {
-        let statement = sqlx::raw_sql(AssertSqlSafe(statement.to_owned()));
+    /// Runs statements that change something. How many rows that were.
+    pub async fn run(&mut self, statement: &str) -> u64 {
+        let sql = sqlx::raw_sql(AssertSqlSafe(statement.to_owned()));
+        let failed = |error: sqlx::Error| -> u64 { panic!("{statement}: {error}") };
         match self {
-            Self::Postgres(connection) => drop(statement.execute(connection).await.unwrap()),
-            Self::Sqlite(connection) => drop(statement.execute(connection).await.unwrap()),
+            Self::Postgres(connection) => {
+                sql.execute(connection).await.map_or_else(failed, |done| done.rows_affected())
+            }
+            Self::Sqlite(connection) => {
+                sql.execute(connection).await.map_or_else(failed, |done| done.rows_affected())
+            }
+        }
+    }
+
+    /// Puts a copy of a frame somewhere: its new stream and number, as SQL.
+    pub async fn copy_frame(&mut self, stream: Uuid, seq: i64, to: (&str, &str)) {
+        let columns = COLUMNS.map(|column| match column {
+            "stream_id" => to.0,
+            "seq" => to.1,
+            other => other,
+        });
+        self.run(&format!(
+            "INSERT INTO frames ({}) SELECT {} FROM frames WHERE stream_id = '{stream}' AND seq = {seq}",
+            COLUMNS.join(", "),
+            columns.join(", ")
+        ))
+        .await;
+    }
+
+    /// Puts a checkpoint into the tables.
+    pub async fn put_checkpoint(&mut self, Entry { checkpoint: it, heads }: &Entry) {
+        let byte = |at: usize| u8::from_str_radix(&it.signature[at..at + 2], 16).unwrap();
+        let signature: Vec<u8> = (0..it.signature.len()).step_by(2).map(byte).collect();
+        let (previous, root) = (self.bytes(&it.previous), self.bytes(&it.root));
+        let signature = self.bytes(&signature);
+        self.run(&format!(
+            "INSERT INTO checkpoints (journal_id, number, kind, at_us, previous, root, leaves, key_id, signature, \
+             note) VALUES ('{}', {}, '{}', {}, {previous}, {root}, {}, '{}', {signature}, '{}')",
+            it.journal,
+            it.number,
+            it.kind.name(),
+            it.at_us,
+            it.leaves,
+            it.key_id,
+            it.note
+        ))
+        .await;
+        for head in heads {
+            let chain = self.bytes(&head.chain);
+            self.run(&format!(
+                "INSERT INTO checkpoint_heads (journal_id, number, stream_id, seq, chain) \
+                 VALUES ('{}', {}, '{}', {}, {chain})",
+                it.journal, it.number, head.stream, head.seq
+            ))
+            .await;
         }
     }
 
@@ -199,5 +252,6 @@ fn tables() -> Vec<(&'static str, String)> {
             "journal_id, number, kind, at_us, previous, root, leaves, key_id, signature, note".to_owned(),
         ),
         ("checkpoint_heads", "journal_id, number, stream_id, seq, chain".to_owned()),
+        ("frame_conflicts", "stream_id, seq, hash, raw, at_us, origin, journal_id, found_us".to_owned()),
     ]
 }

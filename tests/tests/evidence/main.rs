@@ -5,6 +5,8 @@
 mod bundle;
 mod database;
 mod fixture;
+mod forgery;
 mod mutations;
 mod roles;
 mod service;
+mod signing;

@@ -1,19 +1,23 @@
 //! Ten thousand random edits, deletions, swaps and cut tails of a recorded
-//! ledger: each is found, and the first bad frame is named.
+//! ledger: each is found, and the first bad frame is named. Some hundred more are
+//! made in the databases themselves, by whoever has all rights to them and no key.
 
 use conductor::ledger::evidence::{
     checkpoint::Head,
     finding::{Finding, What},
     sha256,
-    stream::{Columns, Stands, StreamCheck},
+    stream::{By, Columns, OnRecord, Stands, StreamCheck},
 };
-use conductor_tests::shipping::{Bench, open_file};
+use conductor_tests::shipping::{Bench, open_file, texts};
 use sqlx::Row as _;
 use uuid::Uuid;
 
-use crate::fixture::{Dice, checked, recorded};
+use crate::fixture::{Dice, Intruder, checked, recorded};
 
 const MUTATIONS: usize = 10_000;
+
+/// Changes of a database take longer.
+const IN_A_DATABASE: usize = 150;
 
 /// A stream as it was recorded, with what was signed of it.
 struct Original {
@@ -68,7 +72,8 @@ async fn originals(bench: &Bench) -> Vec<Original> {
 }
 
 fn check(original: &Original, rows: Vec<Stands>) -> Option<Finding> {
-    let mut check = StreamCheck::new(original.stream, original.signed.clone(), 0);
+    let signed = original.signed.iter().map(|head| (*head, By::Known)).collect();
+    let mut check = StreamCheck::new(original.stream, OnRecord { signed, ..OnRecord::default() });
     rows.into_iter().for_each(|row| check.row(row));
     check.end(Some(original.head)).finding
 }
@@ -168,5 +173,143 @@ async fn g11_ten_thousand_random_changes_are_all_found() {
             check(original, rows).unwrap_or_else(|| panic!("change {number} at frame {seq} is not found"));
         assert_eq!(found.number, Some(seq), "change {number}: {found:?}");
         assert!(kinds.contains(&found.what), "change {number}: {found:?}");
+    }
+}
+
+/// The places where something can be changed.
+struct Target {
+    journal: Uuid,
+    streams: Vec<(Uuid, i64)>,
+    /// Columns of decisions that are filled.
+    filled: Vec<&'static str>,
+}
+
+/// One change, in SQL; `None` if there is nothing to change in that way.
+async fn change(intruder: &mut Intruder, target: &Target, dice: &mut Dice) -> Option<String> {
+    let (stream, last) = target.streams[dice.below(target.streams.len())];
+    let seq = 1 + i64::try_from(dice.below(usize::try_from(last).unwrap())).unwrap();
+    let at = format!("WHERE stream_id = '{stream}' AND seq = {seq}");
+    let own = format!("WHERE stream_id = '{stream}'");
+    let journal = target.journal;
+    let (other, below) =
+        (Uuid::from_u128(dice.below(usize::MAX) as u128), -i64::try_from(dice.below(3)).unwrap());
+    let (bytes, hash) = (intruder.bytes(b"{}"), intruder.bytes(&sha256(b"{}")));
+    let raw = intruder.bytes(&[1; 32]);
+    let is_file = matches!(intruder, Intruder::Sqlite(_));
+    let statement = match dice.below(38) {
+        0 => format!("UPDATE frames SET raw = {bytes} {at}"),
+        1 => format!("UPDATE frames SET raw = {bytes}, hash = {hash} {at}"),
+        2 => format!("UPDATE frames SET at_us = at_us + 1 {at}"),
+        3 => {
+            format!("UPDATE frames SET origin = CASE origin WHEN 'agent' THEN 'editor' ELSE 'agent' END {at}")
+        }
+        4 => format!("UPDATE frames SET destination = destination || 'x' {at}"),
+        5 => format!("UPDATE frames SET outgoing_id = COALESCE(outgoing_id, 0) + 7 {at}"),
+        6 => format!("UPDATE frames SET stream_kind = 'grant' {at}"),
+        7 => format!("UPDATE frames SET kind = kind || 'x' {at}"),
+        8 => format!("UPDATE frames SET method = COALESCE(method, '') || 'x' {at}"),
+        9 => format!("UPDATE frames SET request_id = COALESCE(request_id, '') || '1' {at}"),
+        10 => format!("UPDATE frames SET json = NULL {at} AND json IS NOT NULL"),
+        11 => {
+            format!("UPDATE frames SET kind = 'opaque', method = NULL, request_id = NULL, json = NULL {at}")
+        }
+        12 => format!("UPDATE frames SET raw = NULL, json = NULL {at}"),
+        13 => format!("DELETE FROM frames {at}"),
+        14 => format!("DELETE FROM frames {own} AND seq >= {seq}"),
+        15 => format!("DELETE FROM frames {own}"),
+        16 => format!("DELETE FROM frames {own}; DELETE FROM stream_heads {own}"),
+        17 => {
+            intruder.copy_frame(stream, seq, ("stream_id", &below.to_string())).await;
+            format!("-- frame {seq} of {stream} again as {below}")
+        }
+        18 => {
+            intruder.copy_frame(stream, seq, ("stream_id", &(last + 1).to_string())).await;
+            format!("-- frame {seq} of {stream} again at its end")
+        }
+        19 => {
+            let to = if is_file { format!("'{other}'") } else { format!("CAST('{other}' AS uuid)") };
+            intruder.copy_frame(stream, seq, (&to, &below.to_string())).await;
+            format!("-- frame {seq} of {stream} again as {below} of {other}")
+        }
+        20 => format!("UPDATE frames SET seq = seq + 1000 {at}"),
+        21 if seq > 1 => format!("UPDATE frames SET chain = NULL {at}"),
+        22 => format!("UPDATE frames SET chain = {raw} {at}"),
+        23 => format!("UPDATE frames SET hash = {raw} {at}"),
+        24 => format!("UPDATE frames SET stream_id = '{other}' {own}"),
+        25 if is_file => format!("UPDATE frames SET stream_id = upper(stream_id) {at}"),
+        26 if is_file => format!("UPDATE frames SET stream_id = CAST(stream_id AS BLOB) {own}"),
+        27 if is_file => format!("UPDATE frames SET origin = CAST(origin AS BLOB) {at}"),
+        28 => {
+            let column = target.filled[dice.below(target.filled.len())];
+            format!(
+                "UPDATE decisions SET {column} = NULL WHERE {column} IS NOT NULL AND session_id = '{stream}'"
+            )
+        }
+        29 => format!("UPDATE decisions SET session_id = '{other}' WHERE session_id = '{stream}'"),
+        30 => format!("DELETE FROM decisions WHERE session_id = '{stream}'"),
+        31 => format!("UPDATE stream_heads SET seq = seq + 1 - 2 * {} {own}", dice.below(2)),
+        32 => format!("UPDATE stream_heads SET chain = {raw} {own}"),
+        33 => {
+            let number = 1 + dice.below(3);
+            let column = ["at_us = at_us + 1", "note = note || 'x'", "leaves = leaves + 1"][dice.below(3)];
+            format!("UPDATE checkpoints SET {column} WHERE number = {number}")
+        }
+        34 => format!("UPDATE checkpoints SET number = {below} WHERE number = {}", 1 + dice.below(2)),
+        35 => format!("UPDATE checkpoint_heads SET seq = seq + 1 {own}"),
+        // What was never signed takes the words of a frame away, or all of a stream.
+        36 => format!(
+            "INSERT INTO checkpoints (journal_id, number, kind, at_us, previous, root, leaves, key_id, signature, note) \
+             VALUES ('{journal}', {below}, 'erased', 5, {raw}, {raw}, 1, 'k', {raw}, ''); \
+             INSERT INTO checkpoint_heads (journal_id, number, stream_id, seq, chain) \
+             VALUES ('{journal}', {below}, '{stream}', {last}, {raw}); UPDATE frames SET raw = NULL, json = NULL {own}"
+        ),
+        _ => format!(
+            "INSERT INTO frame_conflicts (stream_id, seq, hash, raw, at_us, origin, journal_id, found_us) \
+             VALUES ('{stream}', {seq}, {raw}, {bytes}, 1, 'agent', '{journal}', 1)"
+        ),
+    };
+    if statement.starts_with("--") {
+        return Some(statement);
+    }
+    (intruder.run(&statement).await > 0).then_some(statement)
+}
+
+#[tokio::test]
+async fn some_hundred_changes_in_the_databases_are_all_found() {
+    for (bench, seed) in Bench::both().await.into_iter().zip([3, 4]) {
+        let (journal, streams) = recorded(&bench).await;
+        let settings = bench.settings();
+        assert_eq!(checked(&settings).await.findings, []);
+        let mut ends = Vec::new();
+        for stream in &streams {
+            let last = format!("SELECT max(seq) FROM frames WHERE stream_id = '{}'", stream.id);
+            ends.push((stream.id, bench.number(&last).await));
+        }
+        let table = &conductor::ledger::table::TABLES[conductor::ledger::table::DECISIONS];
+        let mut filled = Vec::new();
+        for column in &table.columns[table.key..] {
+            let some = format!("SELECT count(*) FROM decisions WHERE {} IS NOT NULL", column.name);
+            if bench.number(&some).await > 0 {
+                filled.push(column.name);
+            }
+        }
+        assert!(filled.len() > 8, "{filled:?}");
+        let target = Target { journal: journal.id(), streams: ends, filled };
+        let mut intruder = Intruder::of(&bench).await;
+        intruder.remember().await;
+        let (mut dice, mut done) = (Dice(seed), 0);
+        while done < IN_A_DATABASE {
+            let Some(statement) = change(&mut intruder, &target, &mut dice).await else { continue };
+            let findings = checked(&settings).await.findings;
+            assert!(!findings.is_empty(), "not found: {statement}");
+            intruder.undo().await;
+            done += 1;
+        }
+        assert_eq!(checked(&settings).await.findings, [], "it was all put back");
+        assert_eq!(
+            texts(&settings, "SELECT kind FROM checkpoints WHERE number < 1").await,
+            Vec::<String>::new()
+        );
+        intruder.close().await;
     }
 }

@@ -233,8 +233,9 @@ impl<'a> Task<'a> {
                     Whose::User(user) => format!("user {user}"),
                 };
                 let note = format!("{what}, by {}: {}", user(), args.reason);
-                let streams: Vec<_> = words.streams.iter().chain(&words.others).cloned().collect();
-                remover.sign(&log, Kind::Erased, &streams, &note).await.map_err(say)?;
+                remover.sign(&log, Kind::Erased, &words.streams, &note).await.map_err(say)?;
+                let (others, single) = (&words.others, &words.single);
+                remover.sign_frames(&log, others, single, &note).await.map_err(say)?;
             }
             let mut line = ProgressLine::new("frames");
             let erased = remover.erase(&words, |progress| line.tell(progress.done, progress.total)).await;

@@ -1,7 +1,13 @@
 //! `conductor ledger verify`: whether what the ledger holds is what was
 //! recorded, or an exported session what was exported.
 
-use std::{fs::File, io::BufReader, path::Path, process::ExitCode};
+use std::{
+    fs::File,
+    io::BufReader,
+    path::Path,
+    process::ExitCode,
+    time::{Duration, UNIX_EPOCH},
+};
 
 use serde_json::json;
 
@@ -22,6 +28,7 @@ use crate::{
             verify::{self, LogReport, Options, Report},
         },
     },
+    record::now_us,
 };
 
 /// Something was changed.
@@ -128,13 +135,22 @@ fn offline(file: &Path, keys: &[PublicKey], is_json: bool) -> Result<ExitCode, S
             checked.signed_to,
         );
     } else {
-        let only_unsigned = checked.findings.iter().all(|finding| finding.what == What::Unsigned);
-        let are = if only_unsigned { "are NOT YET SHOWN to be" } else { "are NOT" };
-        text += &format!("{session}: {} {are} what was recorded\n", count(checked.seen.frames, "frame"));
+        let are = if only_unsigned(&checked.findings) { "are NOT YET SHOWN to be" } else { "are NOT" };
+        let signed = match checked.signed_to {
+            0 => String::new(),
+            to => format!("; signed up to frame {to}"),
+        };
+        let frames = count(checked.seen.frames, "frame");
+        text += &format!("{session}: {frames} {are} what was recorded{signed}\n");
     }
     text += &notes(&checked.seen);
     print(&text)?;
     Ok(code(&checked.findings))
+}
+
+/// Whether nothing contradicts what is there, but nothing shows all of it either.
+fn only_unsigned(findings: &[Finding]) -> bool {
+    findings.iter().all(|finding| finding.what == What::Unsigned)
 }
 
 fn as_json(report: &Report) -> serde_json::Value {
@@ -166,6 +182,12 @@ fn in_words(report: &Report, options: &Options, is_given: bool) -> String {
     );
     text += &match report.findings.len() {
         0 => format!("nothing was changed: {looked}\n"),
+        n if only_unsigned(&report.findings) => {
+            format!(
+                "NOT ALL IS SHOWN to be what was recorded: {} among {looked}\n",
+                count(n as u64, "finding")
+            )
+        }
         n => format!("SOMETHING WAS CHANGED: {} among {looked}\n", count(n as u64, "finding")),
     };
     text += &notes(seen);
@@ -176,7 +198,15 @@ fn in_words(report: &Report, options: &Options, is_given: bool) -> String {
             (true, false) => "the key in the state directory",
             (false, _) => "nothing here says that it is the right one: name it with --public-key",
         };
-        text += &format!("· journal {}: signed by {key} ({known})\n", log.journal);
+        let last = log.last_us.map_or_else(
+            || "no checkpoint".to_owned(),
+            |last_us| {
+                let age = u64::try_from(now_us().saturating_sub(last_us)).unwrap_or_default();
+                let age = clock::age(Duration::from_micros(age));
+                format!("last checkpoint at {} ({age} ago)", clock::rfc3339_us(last_us))
+            },
+        );
+        text += &format!("· journal {}: signed by {key} ({known}); {last}\n", log.journal);
     }
     if options.log.is_none() {
         text += "· there is no checkpoints.jsonl here to compare with: name a copy with --checkpoints\n";
@@ -218,7 +248,6 @@ fn notes(seen: &Seen) -> String {
     note(seen.outside, "frame", "beside the chain: imported into a gap");
     note(seen.erased, "frame", "erased, which is on record");
     note(seen.retained, "stream", "removed by retention, which is on record");
-    note(seen.stripped, "frame", "stored as bytes only");
     note(
         seen.sparse,
         "decision",

@@ -21,10 +21,11 @@ use super::{
     hex,
     key::PublicKey,
     merkle,
-    stream::{Stands, StreamCheck},
+    stream::{By, OnRecord, Stands, StreamCheck},
     unhex,
     verify::decisions,
 };
+use crate::ledger::table::DECISIONS;
 
 /// What the first line says.
 const FORMAT: &str = "conductor session 1";
@@ -326,8 +327,7 @@ impl Reading {
     /// All that must be known of signatures is known when the frames begin.
     fn begin(&mut self, session: Uuid, checked: &mut Checked) -> StreamCheck {
         self.learn_keys();
-        let mut heads = Vec::new();
-        let mut erased_to = 0;
+        let mut on_record = OnRecord::default();
         for signed in &self.signed {
             let it = &signed.checkpoint;
             let at = |what, why: &str| Finding {
@@ -344,16 +344,17 @@ impl Reading {
                     .findings
                     .push(at(What::CheckpointAltered, "it is not proven that the session is in it"));
             } else {
-                if it.kind == Kind::Erased {
-                    erased_to = erased_to.max(signed.head.seq);
-                }
-                checked.signed_to = checked.signed_to.max(signed.head.seq);
-                checked.signed_us = checked.signed_us.max(Some(it.at_us));
+                on_record.erased.add(it, &signed.head);
                 checked.seen.checkpoints += 1;
-                heads.push(signed.head);
+                let by = if it.kind == Kind::Heads { By::Known } else { By::Removal };
+                on_record.signed.push((signed.head, by));
+                if by == By::Known {
+                    checked.signed_to = checked.signed_to.max(signed.head.seq);
+                    checked.signed_us = checked.signed_us.max(Some(it.at_us));
+                }
             }
         }
-        StreamCheck::new(session, heads, erased_to)
+        StreamCheck::new(session, on_record)
     }
 
     /// Keys that those which are known have introduced, and keys that introduced these.
@@ -398,11 +399,20 @@ impl Reading {
         };
         let session = checked.session.unwrap_or_default();
         let mut done = check.end_alone();
-        if let Some(told) = done.decisions.take() {
-            let compared = decisions::compare(session, &told, &self.decisions);
+        if let Some(told) = done.facts.take() {
+            let (told, has_old) =
+                (told.get(DECISIONS).map_or(&[][..], Vec::as_slice), done.seen.unchained > 0);
+            let compared = decisions::compare(session, DECISIONS, told, &self.decisions, has_old);
             done.seen.decisions += self.decisions.len() as u64;
             done.seen.sparse += compared.sparse;
             done.finding = done.finding.or(compared.finding);
+        }
+        if done.finding.is_none() && done.seen.unsigned > 0 && !self.signed.is_empty() {
+            // Whoever has a file that is signed can write frames behind it, with their hashes.
+            let why = "the last checkpoint that is here has not signed it, so nothing shows that it was recorded: \
+                       export the session again after the next one";
+            let first = checked.signed_to + 1;
+            done.finding = Some(Finding::frame(What::Unsigned, session, first, why));
         }
         checked.seen.add(&done.seen);
         checked.findings.extend(done.finding);

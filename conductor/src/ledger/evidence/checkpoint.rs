@@ -1,6 +1,8 @@
 //! A checkpoint: what is signed, as bytes, as a line of the log, and how its
 //! signature is checked.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -23,8 +25,10 @@ pub enum Kind {
     Heads,
     /// Streams were removed because of their age: their last heads.
     Retained,
-    /// The bytes of streams were erased: their heads.
+    /// The bytes of streams were erased, all up to their heads.
     Erased,
+    /// The bytes of single frames were erased, which the note names; the heads of their streams.
+    Frames,
     /// Another key signs from here on; the note is its public half.
     Key,
 }
@@ -36,13 +40,15 @@ impl Kind {
             Self::Heads => "heads",
             Self::Retained => "retained",
             Self::Erased => "erased",
+            Self::Frames => "frames",
             Self::Key => "key",
         }
     }
 
     /// The kind with this name.
     pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Heads, Self::Retained, Self::Erased, Self::Key].into_iter().find(|kind| kind.name() == name)
+        let all = [Self::Heads, Self::Retained, Self::Erased, Self::Frames, Self::Key];
+        all.into_iter().find(|kind| kind.name() == name)
     }
 }
 
@@ -73,6 +79,19 @@ pub fn root(heads: &[Head]) -> Hash {
     merkle::root(&leaves)
 }
 
+/// The note of a checkpoint that names frames: a line for each stream, then who did it and why.
+pub fn naming(frames: &BTreeMap<Uuid, Vec<i64>>, why: &str) -> String {
+    let mut note = String::new();
+    for (stream, numbers) in frames {
+        note += &stream.to_string();
+        for number in numbers {
+            note += &format!(" {number}");
+        }
+        note.push('\n');
+    }
+    note + "\n" + why
+}
+
 /// A checkpoint without its heads: what is signed, and the signature.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -96,7 +115,8 @@ pub struct Checkpoint {
     pub leaves: i64,
     /// The key that signed it.
     pub key_id: String,
-    /// Who did it and why; the new public key for [`Kind::Key`].
+    /// Who did it and why; the new public key for [`Kind::Key`]; for [`Kind::Frames`] it begins
+    /// with what [`naming`] writes.
     pub note: String,
     /// The signature, in hexadecimal digits.
     pub signature: String,
@@ -149,6 +169,20 @@ impl Checkpoint {
     /// Whether this key has signed it.
     pub fn is_signed_by(&self, key: &PublicKey) -> bool {
         self.key_id == key.id() && key.has_signed(&self.signed(), &self.signature)
+    }
+
+    /// The frames of a stream that it names, if it is of that kind.
+    pub fn frames_of(&self, stream: Uuid) -> Vec<i64> {
+        if self.kind != Kind::Frames {
+            return Vec::new();
+        }
+        // What people said comes behind an empty line, so that it cannot be taken for frames.
+        let (lines, own) = (self.note.lines().take_while(|line| !line.is_empty()), stream.to_string());
+        let of_stream = lines.filter_map(|line| line.split_once(' ')).filter(|(id, _)| *id == own);
+        of_stream
+            .flat_map(|(_, numbers)| numbers.split(' '))
+            .filter_map(|number| number.parse().ok())
+            .collect()
     }
 
     /// The key that must sign the next one; `None` if the note of a new key is none.
@@ -259,6 +293,18 @@ mod tests {
         for entry in [first, second] {
             assert_eq!(Entry::parse(&entry.line()), Ok(entry));
         }
+    }
+
+    #[test]
+    fn frames_are_named_and_words_of_people_are_none() {
+        let (one, two) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let frames = BTreeMap::from([(one, vec![3, 17])]);
+        let note = naming(&frames, &format!("asked for by ann\n\n{two} 4"));
+        let draft = Draft { kind: Kind::Frames, note, ..draft(vec![head(1)]) };
+        let key = Key::generate().unwrap();
+        let it = Entry::sign(draft, Uuid::from_u128(9), None, &key).checkpoint;
+        assert_eq!((it.frames_of(one), it.frames_of(two)), (vec![3, 17], Vec::new()));
+        assert_eq!(Checkpoint { kind: Kind::Erased, ..it }.frames_of(one), Vec::<i64>::new());
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub enum What {
     StreamMissing,
     /// The end of a stream, as it was written down, is not the end of its frames.
     HeadsDisagree,
-    /// A stream's end is said to be signed, and is not.
+    /// A stream's end is said to be signed, or should long be, and no known key has.
     Unsigned,
     /// A checkpoint's signature is not that of the key which had to sign it.
     BadSignature,
@@ -27,8 +27,10 @@ pub enum What {
     CheckpointMissing,
     /// A checkpoint is not what was signed, or not the same in two places.
     CheckpointAltered,
-    /// A decision is not what the frames say.
+    /// A decision, an approval or a grant is not what the frames say.
     DecisionDiffers,
+    /// Two frames came under one number.
+    Conflict,
     /// A file is not what was exported.
     FileAltered,
 }
@@ -48,6 +50,7 @@ impl What {
             Self::CheckpointMissing => "checkpoint missing",
             Self::CheckpointAltered => "checkpoint altered",
             Self::DecisionDiffers => "decision differs",
+            Self::Conflict => "conflict",
             Self::FileAltered => "file altered",
         }
     }
@@ -100,8 +103,6 @@ pub struct Seen {
     pub erased: u64,
     /// Streams that were removed, on record.
     pub retained: u64,
-    /// Frames that are stored as bytes only.
-    pub stripped: u64,
     /// Decisions that were compared with the frames.
     pub decisions: u64,
     /// Decisions of which the ledger has less than the frames say.
@@ -119,7 +120,6 @@ impl Seen {
         self.outside += other.outside;
         self.erased += other.erased;
         self.retained += other.retained;
-        self.stripped += other.stripped;
         self.decisions += other.decisions;
         self.sparse += other.sparse;
     }

@@ -228,6 +228,23 @@ pub fn last_number(path: &Path) -> Result<i64, EvidenceError> {
     Ok(last_line(&mut file, path)?.1.map_or(0, |last| last.number))
 }
 
+/// The logs beside this one that were moved aside: those of journals that there were before.
+pub fn former(path: &Path) -> Vec<PathBuf> {
+    let (Some(dir), Some(name)) = (path.parent(), path.file_stem().and_then(|name| name.to_str())) else {
+        return Vec::new();
+    };
+    let is_former = |file: &Path| {
+        let file = file.file_name().and_then(|file| file.to_str());
+        let between =
+            file.and_then(|file| file.strip_prefix(name)?.strip_prefix('.')?.strip_suffix(".jsonl"));
+        between.is_some_and(|id| Uuid::try_parse(id).is_ok())
+    };
+    let beside = dir.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut found: Vec<_> = beside.filter(|file| is_former(file)).collect();
+    found.sort_unstable();
+    found
+}
+
 /// Reads a log from its begin, line by line.
 pub fn read(path: &Path) -> Result<Entries, EvidenceError> {
     let file = File::open(path).map_err(failed(path))?;
@@ -401,5 +418,6 @@ mod tests {
         assert_eq!(all(&other).len(), 2);
         let kept = temp.path().join(format!("checkpoints.{}.jsonl", Uuid::from_u128(1)));
         assert_eq!(read(&kept).unwrap().count(), 2);
+        assert_eq!(former(other.path()), [kept]);
     }
 }

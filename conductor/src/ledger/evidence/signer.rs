@@ -11,9 +11,15 @@ use tokio::{
 };
 use tracing::{error, info};
 
-use super::{EvidenceError, checkpoint::Kind, log::Log};
+use super::{
+    EvidenceError,
+    checkpoint::{Head, Kind},
+    ends::Ends,
+    log::Log,
+};
 use crate::{
-    ledger::{error::LedgerError, sink::Sink},
+    journal::Journal,
+    ledger::{error::LedgerError, row::Row, sink::Sink},
     metrics::{Branch, Metrics},
 };
 
@@ -27,6 +33,7 @@ const SOME: usize = 64;
 #[derive(Debug)]
 pub(in crate::ledger) struct Signer {
     log: Log,
+    ends: Ends,
     every: Duration,
     due: Instant,
     /// The newest checkpoint that is in the file, for whoever sends them away.
@@ -39,11 +46,23 @@ pub(in crate::ledger) struct Signer {
 impl Signer {
     pub(in crate::ledger) fn new(
         log: Log,
+        journal: Journal,
         every: Duration,
         newest: watch::Sender<i64>,
         metrics: Metrics,
     ) -> Self {
-        Self { log, every, due: Instant::now() + every, newest, metrics, told: None }
+        let ends = Ends::new(journal);
+        Self { log, ends, every, due: Instant::now() + every, newest, metrics, told: None }
+    }
+
+    /// Rows were written as they were made.
+    pub(in crate::ledger) fn wrote(&mut self, rows: &[Row]) {
+        self.ends.wrote(rows);
+    }
+
+    /// Rows were written, and the ledger has other frames among or before them.
+    pub(in crate::ledger) fn doubt(&mut self, rows: &[Row]) {
+        self.ends.doubt(rows);
     }
 
     /// Waits until heads should be signed.
@@ -66,19 +85,48 @@ impl Signer {
         self.heard(signed)
     }
 
-    async fn sign_all(&self, sink: &mut Sink) -> Result<(), EvidenceError> {
+    async fn sign_all(&mut self, sink: &mut Sink) -> Result<(), EvidenceError> {
+        let mut after = None;
         loop {
-            let heads = sink.unsigned_heads(self.log.journal(), MOST).await?;
+            let found = sink.unsigned_heads(self.log.journal(), after, MOST).await?;
+            let Some(last) = found.last() else { return Ok(()) };
+            after = Some(last.stream);
+            let heads = self.recorded(found, sink).await?;
             if heads.is_empty() {
-                return Ok(());
+                continue;
             }
             let (log, signed) = (self.log.clone(), heads.clone());
             let entries = blocking(move || log.append(Kind::Heads, signed, "")).await?;
             fill(&self.log, sink).await?;
             let Some(number) = entries.last().map(|entry| entry.checkpoint.number) else { return Ok(()) };
             sink.mark_signed(self.log.journal(), number, &heads).await?;
+            self.ends.signed(&heads);
             self.newest.send_replace(number);
         }
+    }
+
+    /// Those among these heads that are what was recorded. Whoever can write to the database must
+    /// not get a signature for what they put there.
+    async fn recorded(&mut self, found: Vec<Head>, sink: &mut Sink) -> Result<Vec<Head>, LedgerError> {
+        let mut heads = Vec::with_capacity(found.len());
+        for head in found {
+            if self.ends.is_refused(&head) {
+                continue;
+            }
+            if self.ends.are(&head, sink).await? {
+                heads.push(head);
+                continue;
+            }
+            self.metrics.best_effort(Branch::HeadNotSigned);
+            error!(
+                stream = %head.stream,
+                seq = head.seq,
+                "the ledger says that this stream ends otherwise than was recorded; that is not signed. \
+                 Did somebody else write to the database?"
+            );
+            heads.extend(self.ends.refuse(head));
+        }
+        Ok(heads)
     }
 
     /// Begins the log, if need be, and puts into the table what it misses.
@@ -136,7 +184,7 @@ pub async fn fill(log: &Log, sink: &mut Sink) -> Result<(), EvidenceError> {
     }
 }
 
-async fn blocking<T: Send + 'static>(
+pub(in crate::ledger) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, EvidenceError> + Send + 'static,
 ) -> Result<T, EvidenceError> {
     match spawn_blocking(work).await {

@@ -2,7 +2,7 @@
 //! against the one before it, the signed heads against the rows they name, and
 //! the columns that are read from a frame against the frame. Pure.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use uuid::Uuid;
@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::{
     Hash, NOTHING,
     chain::Link,
-    checkpoint::Head,
+    checkpoint::{Checkpoint, Head, Kind},
     finding::{Finding, Seen, What},
     sha256,
 };
@@ -18,7 +18,7 @@ use crate::{
     ledger::{
         project::State,
         row::{Merging, Stored},
-        table::{DECISIONS, Fact},
+        table::{APPROVALS, DECISIONS, Fact, GRANT_USES, GRANTS},
     },
     record::{Destination, Origin, Stream, StreamKind},
 };
@@ -51,26 +51,79 @@ pub struct Columns {
     pub json: Option<String>,
 }
 
+/// The tables whose rows are compared with what the frames tell.
+pub const COMPARED: [usize; 4] = [DECISIONS, APPROVALS, GRANTS, GRANT_USES];
+
+/// What logs say of a stream.
+#[derive(Debug, Clone, Default)]
+pub struct OnRecord {
+    /// The heads that were signed, and how.
+    pub signed: Vec<(Head, By)>,
+    /// What was erased.
+    pub erased: Erased,
+    /// What was erased as logs say whose keys are not known.
+    pub claimed: Erased,
+}
+
+/// How a head was signed. The frames up to it have to be there, whichever it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// As what was recorded, in a log whose key is known.
+    Known,
+    /// In another log.
+    Unknown,
+    /// As where a stream ended from which something was taken, which nobody held against the journal.
+    Removal,
+}
+
+/// Which bytes of a stream were erased.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Erased {
+    /// All up to this frame.
+    pub to: i64,
+    /// And these.
+    pub frames: BTreeSet<i64>,
+}
+
+impl Erased {
+    /// Adds what a checkpoint says of a stream whose head it has.
+    pub fn add(&mut self, checkpoint: &Checkpoint, head: &Head) {
+        match checkpoint.kind {
+            Kind::Erased => self.to = self.to.max(head.seq),
+            Kind::Frames => self.frames.extend(checkpoint.frames_of(head.stream)),
+            Kind::Heads | Kind::Retained | Kind::Key => {}
+        }
+    }
+
+    fn covers(&self, seq: i64) -> bool {
+        seq <= self.to || self.frames.contains(&seq)
+    }
+}
+
 /// A stream that is being checked.
 #[derive(Debug)]
 pub struct StreamCheck {
     stream: Uuid,
     /// Signed heads that are yet to be met, in order.
-    signed: VecDeque<Head>,
-    /// Up to this frame bytes may be erased.
-    erased_to: i64,
+    signed: VecDeque<(Head, By)>,
+    erased: Erased,
+    claimed: Erased,
     /// The chain as it is computed, and the last link that is stored.
     computed: Hash,
     stored: Hash,
     /// Rows without a link since then: the first, and how many.
     without: Option<(i64, u64)>,
     last: i64,
-    /// Rows behind the last signed head.
+    /// Rows behind the last head that a known log has signed, and the first of them: its number
+    /// and its time.
     unsigned: u64,
+    behind: Option<(i64, i64)>,
+    /// Whether another log has signed some of them.
+    is_claimed: bool,
     seen: Seen,
     finding: Option<Finding>,
     state: State,
-    decisions: Merging,
+    facts: Merging,
 }
 
 /// What came of it.
@@ -80,28 +133,34 @@ pub struct Checked {
     pub seen: Seen,
     /// The first thing that is wrong.
     pub finding: Option<Finding>,
-    /// The decisions that the frames tell of; `None` if not all of them can be told.
-    pub decisions: Option<Vec<Fact>>,
+    /// What the frames tell of rows that are compared, by table; `None` if not all of it can be told.
+    pub facts: Option<Vec<Vec<Fact>>>,
+    /// The first frame that no log has signed, and when it was recorded. Rows from before there
+    /// were chains do not count.
+    pub behind: Option<(i64, i64)>,
 }
 
 impl StreamCheck {
-    /// Begins. `signed` are the heads of this stream that checkpoints have signed;
-    /// up to `erased_to` an erasure is on record.
-    pub fn new(stream: Uuid, mut signed: Vec<Head>, erased_to: i64) -> Self {
-        signed.sort_unstable_by_key(|head| head.seq);
+    /// Begins.
+    pub fn new(stream: Uuid, on_record: OnRecord) -> Self {
+        let OnRecord { mut signed, erased, claimed } = on_record;
+        signed.sort_unstable_by_key(|(head, _)| head.seq);
         Self {
             stream,
             signed: signed.into(),
-            erased_to,
+            erased,
+            claimed,
             computed: NOTHING,
             stored: NOTHING,
             without: None,
             last: 0,
             unsigned: 0,
+            behind: None,
+            is_claimed: false,
             seen: Seen { streams: 1, ..Seen::default() },
             finding: None,
             state: State::default(),
-            decisions: Merging::default(),
+            facts: Merging::default(),
         }
     }
 
@@ -121,9 +180,21 @@ impl StreamCheck {
         }
     }
 
+    /// The next row cannot be read.
+    pub fn unreadable(&mut self, seq: i64, column: &str) {
+        self.seen.frames += 1;
+        if self.finding.is_none() {
+            let why = format!("its column {column} holds what no frame has there");
+            self.finding = Some(Finding::frame(What::Altered, self.stream, seq, why));
+        }
+    }
+
     fn look(&mut self, row: Stands) -> Result<(), (What, i64, String)> {
         let seq = row.seq;
-        let expected = self.last + 1;
+        let expected = self.last.saturating_add(1);
+        if seq < 1 {
+            return Err((What::Displaced, seq, "frames are numbered from 1".to_owned()));
+        }
         if seq < expected {
             return Err((What::Displaced, seq, format!("stands behind frame {}", self.last)));
         }
@@ -159,6 +230,7 @@ impl StreamCheck {
         }
         self.last = seq;
         self.unsigned += 1;
+        self.behind.get_or_insert((seq, row.at_us));
         self.heads(seq)?;
         self.columns(row)
     }
@@ -183,8 +255,8 @@ impl StreamCheck {
                 Err((What::Altered, first, "its link of the chain was taken away".to_owned()))
             }
             _ if follows => Ok(()),
-            _ if seq > self.last + 1 => {
-                Err((What::Missing, self.last + 1, format!("the next one there is {seq}")))
+            _ if seq > self.last.saturating_add(1) => {
+                Err((What::Missing, self.last.saturating_add(1), format!("the next one there is {seq}")))
             }
             _ => {
                 let why = "it does not follow the frame before it in the chain".to_owned();
@@ -199,8 +271,15 @@ impl StreamCheck {
             Some(raw) if sha256(raw) != *hash => {
                 Err((What::Altered, row.seq, "its bytes are not those that its hash is of".to_owned()))
             }
-            None if row.seq > self.erased_to => {
-                Err((What::Altered, row.seq, "its bytes are gone, and no erasure is on record".to_owned()))
+            None if !self.erased.covers(row.seq) => {
+                let why = match self.claimed.covers(row.seq) {
+                    true => {
+                        "its bytes are gone, and only a log whose key is not known says that they were erased: \
+                         name its key with --public-key"
+                    }
+                    false => "its bytes are gone, and no erasure is on record",
+                };
+                Err((What::Altered, row.seq, why.to_owned()))
             }
             None => {
                 self.seen.erased += 1;
@@ -212,7 +291,7 @@ impl StreamCheck {
 
     /// The heads that were signed when this was the last row.
     fn heads(&mut self, seq: i64) -> Result<(), (What, i64, String)> {
-        while let Some(head) = self.signed.front().filter(|head| head.seq <= seq) {
+        while let Some((head, by)) = self.signed.front().filter(|(head, _)| head.seq <= seq) {
             if head.seq < seq {
                 return Err((What::Missing, head.seq, "a checkpoint has signed it".to_owned()));
             }
@@ -220,8 +299,12 @@ impl StreamCheck {
                 let why = "a checkpoint has signed other frames up to this one; they were rewritten, here or before";
                 return Err((What::Altered, seq, why.to_owned()));
             }
+            match by {
+                By::Known => (self.unsigned, self.behind, self.is_claimed) = (0, None, false),
+                By::Unknown => self.is_claimed = self.unsigned > 0,
+                By::Removal => {}
+            }
             self.signed.pop_front();
-            self.unsigned = 0;
         }
         Ok(())
     }
@@ -245,13 +328,14 @@ impl StreamCheck {
             chain: None,
         };
         let told = stored.project(&mut self.state);
-        told.facts.iter().filter(|fact| fact.table == DECISIONS).for_each(|fact| self.decisions.add(fact));
+        told.facts.iter().filter(|fact| COMPARED.contains(&fact.table)).for_each(|fact| self.facts.add(fact));
         let Some(stands) = row.columns else { return Ok(()) };
         let says = told.envelope;
         let is_stripped = stands.kind == "opaque" && stands.method.is_none() && stands.json.is_none();
         if is_stripped && says.kind != "opaque" {
-            self.seen.stripped += 1;
-            return Ok(());
+            let why = "it is stored as bytes only: its columns were emptied, or the database has refused one of its \
+                       values, which the service's log said then";
+            return Err((What::Altered, seq, why.to_owned()));
         }
         let binding = says.binding.map(|id| id.to_string());
         let differs = [
@@ -269,11 +353,16 @@ impl StreamCheck {
         }
     }
 
+    /// What the rows so far have told of a table.
+    pub fn told(&self, table: usize) -> &[Fact] {
+        self.facts.of(table)
+    }
+
     /// There are no more rows. `head` is the stream's end as it was written down, and
     /// whether it is said to be signed.
     pub fn end(mut self, head: Option<(Head, bool)>) -> Checked {
         if self.finding.is_none() {
-            self.finding = self.cut().or_else(|| self.ending(head));
+            self.finding = self.cut().or_else(|| self.ending(head)).or_else(|| self.claimed());
         }
         self.finished()
     }
@@ -288,22 +377,30 @@ impl StreamCheck {
 
     fn finished(mut self) -> Checked {
         self.seen.unsigned = if self.finding.is_none() { self.unsigned } else { 0 };
-        let whole = self.seen.erased == 0 && self.seen.stripped == 0 && self.finding.is_none();
-        let mut told = self.decisions.take();
-        let decisions = if told.len() > DECISIONS { told.swap_remove(DECISIONS) } else { Vec::new() };
-        Checked { seen: self.seen, finding: self.finding, decisions: whole.then_some(decisions) }
+        let is_good = self.finding.is_none();
+        let whole = self.seen.erased == 0 && is_good;
+        let facts = whole.then(|| self.facts.take());
+        let behind = self.behind.filter(|_| is_good && self.stored != NOTHING);
+        Checked { seen: self.seen, finding: self.finding, facts, behind }
+    }
+
+    /// Whether only a log whose key is not known has signed the last frames.
+    fn claimed(&self) -> Option<Finding> {
+        let (first, _) = self.behind.filter(|_| self.is_claimed)?;
+        let why = "only a log whose key is not known has signed it: name its key with --public-key";
+        Some(Finding::frame(What::Unsigned, self.stream, first, why))
     }
 
     /// Whether frames are missing at the end that were signed.
     fn cut(&self) -> Option<Finding> {
-        let signed = self.signed.back()?;
+        let (signed, _) = self.signed.back()?;
         let why = format!("a checkpoint has signed frames up to {}", signed.seq);
-        Some(Finding::frame(What::TailCut, self.stream, self.last + 1, why))
+        Some(Finding::frame(What::TailCut, self.stream, self.last.saturating_add(1), why))
     }
 
     fn ending(&self, head: Option<(Head, bool)>) -> Option<Finding> {
         let found = |what, seq, why: String| Some(Finding::frame(what, self.stream, seq, why));
-        let next = self.last + 1;
+        let next = self.last.saturating_add(1);
         if let Some((first, _)) = self.without.filter(|_| self.stored != NOTHING) {
             return found(What::Altered, first, "its link of the chain was taken away".to_owned());
         }
@@ -317,7 +414,7 @@ impl StreamCheck {
             Some((head, _)) if head.chain != self.computed => {
                 found(What::HeadsDisagree, self.last, "stream_heads has another hash of it".to_owned())
             }
-            Some((_, true)) if self.unsigned > 0 => {
+            Some((_, true)) if self.unsigned > 0 && !self.is_claimed => {
                 let why = "stream_heads says that a checkpoint has signed it, and none has".to_owned();
                 found(What::Unsigned, self.last, why)
             }

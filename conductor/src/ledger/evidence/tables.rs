@@ -83,25 +83,33 @@ impl Sink {
         Ok(())
     }
 
-    /// Heads that no checkpoint has signed yet and that this journal's conductor
-    /// is to sign, at most so many.
-    pub async fn unsigned_heads(&mut self, journal: Uuid, most: i64) -> Result<Vec<Head>, LedgerError> {
+    /// Heads behind a stream that no checkpoint has signed yet and that this journal's conductor
+    /// has written, as the table says, at most so many.
+    pub async fn unsigned_heads(
+        &mut self,
+        journal: Uuid,
+        after: Option<Uuid>,
+        most: i64,
+    ) -> Result<Vec<Head>, LedgerError> {
         match self {
             Self::Postgres(sink) => {
                 let query = sqlx::query(
                     "SELECT stream_id, seq, chain FROM stream_heads WHERE checkpoint IS NULL \
-                     AND (journal_id = $1 OR journal_id IS NULL) ORDER BY stream_id LIMIT $2",
+                     AND journal_id = $1 AND ($2::uuid IS NULL OR stream_id > $2) ORDER BY stream_id LIMIT $3",
                 );
-                let rows = query.bind(journal).bind(most).fetch_all(sink.connection()).await?;
-                rows.iter().map(of_postgres).collect()
+                let rows = query.bind(journal).bind(after).bind(most).fetch_all(sink.connection()).await?;
+                // A row that is none was written by somebody else, and is nothing to sign.
+                Ok(rows.iter().filter_map(|row| of_postgres(row).ok()).collect())
             }
             Self::Sqlite(sink) => {
                 let query = sqlx::query(
                     "SELECT stream_id, seq, chain FROM stream_heads WHERE checkpoint IS NULL \
-                     AND (journal_id = ? OR journal_id IS NULL) ORDER BY stream_id LIMIT ?",
+                     AND journal_id = ?1 AND (?2 IS NULL OR stream_id > ?2) ORDER BY stream_id LIMIT ?3",
                 );
-                let rows = query.bind(journal.to_string()).bind(most).fetch_all(sink.connection()).await?;
-                rows.iter().map(of_sqlite).collect()
+                let after = after.map(|id| id.to_string());
+                let query = query.bind(journal.to_string()).bind(after).bind(most);
+                let rows = query.fetch_all(sink.connection()).await?;
+                Ok(rows.iter().filter_map(|row| of_sqlite(row).ok()).collect())
             }
         }
     }
@@ -245,18 +253,27 @@ impl Sink {
 
     /// The last frame of a stream and its place in the chain, as the rows say.
     pub(in crate::ledger) async fn end_of_chain(&mut self, stream: Uuid) -> Result<(i64, Hash), LedgerError> {
+        self.chain_before(stream, i64::MAX).await
+    }
+
+    /// The last frame of a stream before a number and its place in the chain, as the rows say.
+    pub(in crate::ledger) async fn chain_before(
+        &mut self,
+        stream: Uuid,
+        below: i64,
+    ) -> Result<(i64, Hash), LedgerError> {
         let found: Option<(i64, Option<Vec<u8>>)> = match self {
             Self::Postgres(sink) => {
                 let query = sqlx::query_as(
-                    "SELECT seq, chain FROM frames WHERE stream_id = $1 ORDER BY seq DESC LIMIT 1",
+                    "SELECT seq, chain FROM frames WHERE stream_id = $1 AND seq < $2 ORDER BY seq DESC LIMIT 1",
                 );
-                query.bind(stream).fetch_optional(sink.connection()).await?
+                query.bind(stream).bind(below).fetch_optional(sink.connection()).await?
             }
             Self::Sqlite(sink) => {
                 let query = sqlx::query_as(
-                    "SELECT seq, chain FROM frames WHERE stream_id = ? ORDER BY seq DESC LIMIT 1",
+                    "SELECT seq, chain FROM frames WHERE stream_id = ? AND seq < ? ORDER BY seq DESC LIMIT 1",
                 );
-                query.bind(stream.to_string()).fetch_optional(sink.connection()).await?
+                query.bind(stream.to_string()).bind(below).fetch_optional(sink.connection()).await?
             }
         };
         match found {
@@ -265,7 +282,7 @@ impl Sink {
             Some((last, None)) => {
                 let (mut after, mut chain) = (0, super::NOTHING);
                 while after < last {
-                    let page = self.frames_of(stream, after, last + 1).await?;
+                    let page = self.frames_of(stream, after, last.saturating_add(1)).await?;
                     let Some(end) = page.last().map(|frame| frame.seq) else { break };
                     after = end;
                     chain = page.iter().fold(chain, |before, frame| frame.chained(&before));

@@ -54,7 +54,11 @@ impl LogCheck {
     fn look(&mut self, entry: &Entry) -> Result<(), (What, i64, String)> {
         let it = &entry.checkpoint;
         let number = it.number;
-        let expected = self.last.as_ref().map_or(1, |last| last.number + 1);
+        let expected = self.last.as_ref().map_or(1, |last| last.number.saturating_add(1));
+        if number < 1 {
+            let why = "checkpoints are numbered from 1".to_owned();
+            return Err((What::CheckpointAltered, number, why));
+        }
         if number != expected {
             return Err((What::CheckpointMissing, expected, format!("the next one there is {number}")));
         }
@@ -175,6 +179,9 @@ mod tests {
             less
         };
         assert_eq!(what(&without(1)), Some((What::CheckpointMissing, Some(2))));
+        let mut before = entries.clone();
+        before[0].checkpoint.number = -7;
+        assert_eq!(what(&before), Some((What::CheckpointAltered, Some(-7))));
         let mut swapped = entries.clone();
         swapped[1].heads[0].seq = 7;
         assert_eq!(what(&swapped), Some((What::CheckpointAltered, Some(2))));

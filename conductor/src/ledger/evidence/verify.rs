@@ -2,33 +2,44 @@
 //! then every stream against it, page by page. Nothing is changed, and a service
 //! may go on writing meanwhile.
 
-use std::{path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
-use tokio::time::sleep;
 use uuid::Uuid;
 
 use super::{
-    checkpoint::{Entry, Kind},
+    checkpoint::Kind,
     finding::{Finding, Seen, What},
     key::PublicKey,
-    log,
-    stream::{Checked, StreamCheck},
-    trust::LogCheck,
+    stream::{By, Checked, OnRecord, StreamCheck},
 };
-use crate::ledger::{error::LedgerError, reader::Reader, rebuild::Progress, settings::Settings};
+use crate::ledger::{
+    error::LedgerError,
+    reader::Reader,
+    rebuild::Progress,
+    settings::Settings,
+    table::{DECISIONS, GRANTS, TABLES},
+};
 
-pub(super) mod decisions; // decisions as they stand, against those that frames tell of
+pub(super) mod decisions; // rows as they stand, against those that frames tell of
 pub mod export; // a session as a bundle
+mod logs; // the logs, and what they say of streams
 mod questions; // what is asked of the database
+mod shape; // whether ids are ids
 
+use logs::Logs;
 pub use questions::Table;
-use questions::{Leaf, Stored};
+use questions::{End, Leaf, Place};
 
 /// A checkpoint is in the file before it is in the table; for so long that is no finding.
 const ON_ITS_WAY: Duration = Duration::from_secs(1);
 
 /// How often a stream is looked at again that seems to be unsigned.
 const TRIES: usize = 2;
+
+/// Frames that are older than the last checkpoint by this, and by so many times as long as it is
+/// between two, should have been signed. A machine that is slow needs no more.
+const LATE: Duration = Duration::from_secs(300);
+const LATE_TIMES: u32 = 5;
 
 /// No more findings than these are told of.
 const MOST_FINDINGS: usize = 1000;
@@ -82,10 +93,25 @@ pub async fn verify(
 ) -> Result<Report, LedgerError> {
     let done = async {
         let reader = Reader::open_for_long(settings).await?;
-        let mut verifier = Verifier { reader, options, findings: Vec::new(), seen: Seen::default() };
-        let logs = verifier.logs().await?;
-        verifier.streams(&mut tell).await?;
+        let late = LATE.max(settings.evidence.every.saturating_mul(LATE_TIMES));
+        let mut verifier = Verifier {
+            reader,
+            options,
+            late_us: i64::try_from(late.as_micros()).unwrap_or(i64::MAX),
+            findings: Vec::new(),
+            seen: Seen::default(),
+            logged: Logs::default(),
+        };
+        verifier.findings = verifier.reader.misshapen().await?;
+        if !verifier.findings.is_empty() {
+            // What is looked for by its id would not be found, and must not pass for missing.
+            return Ok(Report { findings: verifier.findings, seen: verifier.seen, logs: Vec::new() });
+        }
+        let total = verifier.reader.frames_in(options.session).await?;
+        let logs = verifier.logs(total).await?;
+        verifier.streams(total, &mut tell).await?;
         verifier.gone().await?;
+        verifier.beside().await?;
         Ok(Report { findings: verifier.findings, seen: verifier.seen, logs })
     };
     done.await.map_err(|error| settings.hide(error))
@@ -94,8 +120,10 @@ pub async fn verify(
 struct Verifier<'a> {
     reader: Reader,
     options: &'a Options,
+    late_us: i64,
     findings: Vec<Finding>,
     seen: Seen,
+    logged: Logs,
 }
 
 impl Verifier<'_> {
@@ -105,200 +133,76 @@ impl Verifier<'_> {
         }
     }
 
-    /// The logs of all journals; the one of the file in both places.
-    async fn logs(&mut self) -> Result<Vec<LogReport>, LedgerError> {
-        let mut journals = self.reader.journals().await?;
-        let filed = match &self.options.log {
-            Some(path) => match log::read(path) {
-                Ok(mut entries) => entries.next().transpose(),
-                Err(error) => Err(error),
-            },
-            None => Ok(None),
-        };
-        let own = match filed {
-            Ok(first) => first.map(|entry| entry.checkpoint.journal),
-            Err(error) => {
-                self.found(Finding {
-                    what: What::CheckpointAltered,
-                    id: None,
-                    number: None,
-                    why: error.to_string(),
-                });
-                None
-            }
-        };
-        if let Some(own) = own.filter(|own| !journals.contains(own)) {
-            journals.push(own);
+    /// Every stream that has frames.
+    async fn streams(&mut self, total: u64, tell: &mut impl FnMut(Progress)) -> Result<(), LedgerError> {
+        if let Some(session) = self.options.session {
+            return self.one(session, total, tell).await;
         }
-        let mut reports = Vec::new();
-        let mut any_known = false;
-        for journal in journals {
-            let check = match own == Some(journal) {
-                true => self.both(journal).await?,
-                false => self.table(journal).await?,
-            };
-            self.seen.checkpoints += check.count();
-            let is_known = self.options.keys.iter().any(|key| check.is_of(key));
-            any_known |= is_known;
-            reports.push(LogReport {
-                journal,
-                checkpoints: check.count(),
-                last_us: check.last().map(|last| last.at_us),
-                keys: check.keys().iter().map(|known| known.key.id()).collect(),
-                is_known,
-            });
-            if let Some(finding) = check.finding() {
-                self.found(finding.clone());
-            }
+        let since = self.options.since_us;
+        let (mut after, mut looked_at) = (None, BTreeSet::new());
+        while let Some(stream) = self.reader.stream_after(after, since).await? {
+            after = Some(stream);
+            self.one(stream, total, tell).await?;
+            looked_at.extend(since.map(|_| stream));
         }
-        // A log that somebody else signed from its begin is in good order, too.
-        if !self.options.keys.is_empty() && !any_known && !reports.is_empty() && self.findings.is_empty() {
-            let ids: Vec<_> = self.options.keys.iter().map(PublicKey::id).collect();
-            let why = format!("no log is signed by the key that should have ({})", ids.join(", "));
-            self.found(Finding { what: What::BadSignature, id: None, number: None, why });
+        // Whoever changes a frame can change its time; what was signed since tells of it all the same.
+        let recent = self.logged.known.recent.union(&self.logged.others.recent);
+        let recent: Vec<_> = recent.filter(|stream| !looked_at.contains(stream)).copied().collect();
+        for stream in recent {
+            self.one(stream, total, tell).await?;
         }
-        Ok(reports)
-    }
-
-    /// A log that is in the table only.
-    async fn table(&mut self, journal: Uuid) -> Result<LogCheck, LedgerError> {
-        let mut check = LogCheck::new(journal);
-        let mut table = Table::new(journal);
-        while let Some(entry) = table.next(&mut self.reader).await? {
-            match entry {
-                Ok(entry) => check.entry(&entry),
-                Err(finding) => self.found(finding),
-            }
-        }
-        Ok(check)
-    }
-
-    /// The log that is in the file and in the table.
-    async fn both(&mut self, journal: Uuid) -> Result<LogCheck, LedgerError> {
-        let mut check = LogCheck::new(journal);
-        let Some(path) = &self.options.log else { return Ok(check) };
-        let at = |what, number: i64, why: &str| Finding {
-            what,
-            id: Some(journal),
-            number: Some(number),
-            why: why.to_owned(),
-        };
-        let mut table = Table::new(journal);
-        let mut stands = table.next(&mut self.reader).await?;
-        // Up to the first difference; behind it both would differ in every line.
-        let mut alike = true;
-        let mut ahead = None;
-        let entries = log::read(path).map_err(|error| LedgerError::Unavailable(error.to_string()))?;
-        for filed in entries {
-            let filed = match filed {
-                Ok(filed) => filed,
-                Err(error) => {
-                    let number = check.last().map_or(1, |last| last.number + 1);
-                    self.found(at(What::CheckpointAltered, number, &error.to_string()));
-                    return Ok(check);
-                }
-            };
-            check.entry(&filed);
-            if !alike {
-                continue;
-            }
-            let number = filed.checkpoint.number;
-            match stands.take() {
-                Some(Ok(entry)) if entry == filed => stands = table.next(&mut self.reader).await?,
-                Some(Ok(entry)) if entry.checkpoint.number > number => {
-                    alike = false;
-                    self.found(at(
-                        What::CheckpointMissing,
-                        number,
-                        "the table of checkpoints does not have it",
-                    ));
-                }
-                Some(Ok(entry)) => {
-                    alike = false;
-                    let number = number.min(entry.checkpoint.number);
-                    self.found(at(What::CheckpointAltered, number, "table and file do not have the same"));
-                }
-                Some(Err(finding)) => {
-                    alike = false;
-                    self.found(finding);
-                }
-                None => {
-                    alike = false;
-                    ahead = Some(number);
-                }
-            }
-        }
-        if let Some(number) = ahead {
-            sleep(ON_ITS_WAY).await;
-            if self.reader.last_checkpoint(journal).await? < number {
-                let why = "the table of checkpoints does not have it; if the service was killed just now, its next \
-                           start puts it there";
-                self.found(at(What::CheckpointMissing, number, why));
-            }
-        }
-        if alike && let Some(Ok(entry)) = stands {
-            self.beyond(&mut check, entry, table).await?;
-        }
-        Ok(check)
-    }
-
-    /// What the table has behind the end of the file.
-    async fn beyond(
-        &mut self,
-        check: &mut LogCheck,
-        first: Entry,
-        mut table: Table,
-    ) -> Result<(), LedgerError> {
-        let number = first.checkpoint.number;
-        // It may have come while the file was read.
-        let now = self.options.log.as_ref().and_then(|path| log::last_number(path).ok()).unwrap_or_default();
-        if !self.options.is_copy && now < number {
-            self.found(Finding {
-                what: What::CheckpointMissing,
-                id: Some(check.journal()),
-                number: Some(number),
-                why: "the table of checkpoints has it, and the file ends before it".to_owned(),
-            });
-        }
-        check.entry(&first);
-        while let Some(entry) = table.next(&mut self.reader).await? {
-            match entry {
-                Ok(entry) => check.entry(&entry),
-                Err(finding) => self.found(finding),
+        if since.is_none() && self.seen.frames < total {
+            // A retention may have run meanwhile.
+            let now = self.reader.frames_in(None).await?;
+            if self.seen.frames < now {
+                let why =
+                    format!("{now} frames are there, and {} were found by their streams", self.seen.frames);
+                self.found(Finding { what: What::Altered, id: None, number: None, why });
             }
         }
         Ok(())
     }
 
-    /// Every stream that has frames.
-    async fn streams(&mut self, tell: &mut impl FnMut(Progress)) -> Result<(), LedgerError> {
-        let total = self.reader.frames_in(self.options.session).await?;
-        let mut after = Uuid::nil();
-        loop {
-            let next = match self.options.session {
-                Some(session) if after == session => None,
-                Some(session) => Some(session),
-                None => self.reader.stream_after(after, self.options.since_us).await?,
-            };
-            let Some(stream) = next else { return Ok(()) };
-            after = stream;
-            let mut checked = self.stream(stream, total, tell).await?;
-            // A checkpoint may have come after its heads were asked for.
-            for _ in 0..TRIES {
-                if checked
-                    .as_ref()
-                    .and_then(|checked| checked.finding.as_ref())
-                    .is_none_or(|finding| finding.what != What::Unsigned)
-                {
-                    break;
-                }
-                checked = self.stream(stream, total, tell).await?;
+    async fn one(
+        &mut self,
+        stream: Uuid,
+        total: u64,
+        tell: &mut impl FnMut(Progress),
+    ) -> Result<(), LedgerError> {
+        let mut checked = self.stream(stream, total, tell).await?;
+        // A checkpoint may have come after its heads were asked for.
+        for _ in 0..TRIES {
+            if checked
+                .as_ref()
+                .and_then(|checked| checked.finding.as_ref())
+                .is_none_or(|finding| finding.what != What::Unsigned)
+            {
+                break;
             }
-            // One without frames is looked for among those that are gone.
-            let Some(checked) = checked else { continue };
+            checked = self.stream(stream, total, tell).await?;
+        }
+        // One without frames is looked for among those that are gone.
+        if let Some(checked) = checked {
             self.seen.add(&checked.seen);
             checked.finding.into_iter().for_each(|finding| self.found(finding));
         }
+        Ok(())
+    }
+
+    async fn on_record(&mut self, stream: Uuid) -> Result<OnRecord, LedgerError> {
+        let leaves = self.reader.leaves(stream).await?;
+        let Logs { known, others, signed_us } = &self.logged;
+        let signed = |leaf: &Leaf| match signed_us.contains_key(&leaf.journal) {
+            true if leaf.kind == Kind::Heads.name() => (leaf.head, By::Known),
+            true => (leaf.head, By::Removal),
+            false => (leaf.head, By::Unknown),
+        };
+        let erased = |claims: &logs::Claims| claims.erased.get(&stream).cloned().unwrap_or_default();
+        Ok(OnRecord {
+            signed: leaves.iter().map(signed).collect(),
+            erased: erased(known),
+            claimed: erased(others),
+        })
     }
 
     async fn stream(
@@ -307,51 +211,114 @@ impl Verifier<'_> {
         total: u64,
         tell: &mut impl FnMut(Progress),
     ) -> Result<Option<Checked>, LedgerError> {
-        let leaves = self.reader.leaves(stream).await?;
-        let erased = leaves.iter().filter(|leaf| leaf.kind == Kind::Erased.name());
-        let erased_to = erased.map(|leaf| leaf.head.seq).max().unwrap_or_default();
-        let signed = leaves.iter().map(|leaf: &Leaf| leaf.head).collect();
-        let mut check = StreamCheck::new(stream, signed, erased_to);
-        let (mut last, mut done) = (0, self.seen.frames);
-        // Whoever writes meanwhile writes frames, decisions and the head together, so
+        let on_record = self.on_record(stream).await?;
+        let mut check = StreamCheck::new(stream, on_record);
+        let (mut last, mut done) = (None, self.seen.frames);
+        // Whoever writes meanwhile writes frames, rows and the head together, so
         // they are of one moment if the head is the last frame that was read.
-        let (head, stored) = loop {
+        let (end, stored) = loop {
             let page = self.reader.rows(stream, last).await?;
-            if let Some(end) = page.last().map(|row| row.seq) {
-                last = end;
+            if let Some(row) = page.last() {
+                last = Some(row.seq());
                 done += page.len() as u64;
-                page.into_iter().for_each(|row| check.row(row));
+                for row in page {
+                    match row.0 {
+                        Ok(row) => check.row(row),
+                        Err((seq, column)) => check.unreadable(seq, column),
+                    }
+                }
                 tell(Progress { done, total: total.max(done) });
                 continue;
             }
-            let stored = self.reader.decisions(stream).await?;
-            let head = self.reader.head(stream).await?;
-            if head.is_none_or(|(head, _)| head.seq <= last)
-                || self.reader.rows(stream, last).await?.is_empty()
-            {
-                break (head, stored);
+            let stored = self.reader.compared(stream, check.told(GRANTS)).await?;
+            let end = self.reader.end(stream).await?;
+            let is_all = end.as_ref().is_none_or(|end| Some(end.head.seq) <= last);
+            if is_all || self.reader.rows(stream, last).await?.is_empty() {
+                break (end, stored);
             }
         };
-        if last == 0 {
+        if last.is_none() {
             return Ok(None);
         }
-        let mut checked = check.end(head);
-        if let Some(told) = checked.decisions.take() {
-            let compared = decisions::compare(stream, &told, &stored);
-            checked.seen.decisions += stored.len() as u64;
-            checked.seen.sparse += compared.sparse;
-            checked.finding = checked.finding.or(compared.finding);
+        let journal = end.as_ref().and_then(|end| end.journal);
+        let mut checked = check.end(end.map(|End { head, is_signed, .. }| (head, is_signed)));
+        if let Some(told) = checked.facts.take() {
+            let has_old = checked.seen.unchained > 0;
+            for (table, rows) in &stored {
+                let facts = told.get(*table).map_or(&[][..], Vec::as_slice);
+                let compared = decisions::compare(stream, *table, facts, rows, has_old);
+                checked.seen.decisions += rows.len() as u64 * u64::from(*table == DECISIONS);
+                checked.seen.sparse += compared.sparse;
+                checked.finding = checked.finding.or(compared.finding);
+            }
+        }
+        if checked.finding.is_none() {
+            checked.finding = self.late(stream, &checked, journal);
         }
         Ok(Some(checked))
     }
 
+    /// Frames that should have been signed long ago, by what the log of their journal has signed since.
+    fn late(&self, stream: Uuid, checked: &Checked, journal: Option<Uuid>) -> Option<Finding> {
+        let (seq, at_us) = checked.behind?;
+        let own = journal.and_then(|journal| self.logged.signed_us.get(&journal));
+        // What was imported, or says that it is a stranger's, is measured by all.
+        let signed_us = own.copied().flatten().or(self.logged.known.signed_us)?;
+        if at_us.saturating_add(self.late_us) >= signed_us {
+            return None;
+        }
+        let why = match journal {
+            Some(_) => {
+                "it was recorded long before the last checkpoint, which has not signed it: it was put there \
+                 afterwards, or the service was stopped while it caught up; start it, and look again after its \
+                 next checkpoint"
+            }
+            None => {
+                "it was imported, and nobody has signed it: import it again where the service runs, with its \
+                 state directory"
+            }
+        };
+        Some(Finding::frame(What::Unsigned, stream, seq, why))
+    }
+
     /// Streams that were signed and have no frames.
     async fn gone(&mut self) -> Result<(), LedgerError> {
-        let Stored { retained, missing } = self.reader.gone(self.options.session).await?;
-        self.seen.retained += retained;
-        for stream in missing {
-            let why = "it was recorded, and nothing of it is there; no retention is on record";
+        for (stream, last) in self.reader.gone(self.options.session).await? {
+            let why = match self.logged.known.retained.get(&stream) {
+                Some(retained) if *retained >= last => {
+                    self.seen.retained += 1;
+                    continue;
+                }
+                Some(retained) => format!(
+                    "nothing of it is there; a retention is on record for frames up to {retained}, and there were \
+                     some up to {last}"
+                ),
+                None if self.logged.others.retained.contains_key(&stream) => {
+                    "nothing of it is there, and only a log whose key is not known says that it was removed: name \
+                     its key with --public-key"
+                        .to_owned()
+                }
+                None => "it was recorded, and nothing of it is there; no retention is on record".to_owned(),
+            };
             self.found(Finding::frame(What::StreamMissing, stream, 1, why));
+        }
+        Ok(())
+    }
+
+    /// What stands beside the streams.
+    async fn beside(&mut self) -> Result<(), LedgerError> {
+        for Place(stream, seq) in self.reader.conflicts(self.options.session).await? {
+            let why =
+                "another frame came under its number, and is in frame_conflicts: a state directory was \
+                       copied, or one of the two was put there by somebody else"
+                    .to_owned();
+            let id = Uuid::try_parse(&stream).ok();
+            self.found(Finding { what: What::Conflict, id, number: Some(seq), why });
+        }
+        for (table, Place(session, seq)) in self.reader.orphans(self.options.session).await? {
+            let why = format!("a row of {} belongs to {session:?}, which has no frames", TABLES[table].name);
+            let id = Uuid::try_parse(&session).ok();
+            self.found(Finding { what: What::DecisionDiffers, id, number: Some(seq), why });
         }
         Ok(())
     }

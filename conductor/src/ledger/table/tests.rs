@@ -21,6 +21,7 @@ const POSTGRES: &str = concat!(
     include_str!("../../../../migrations/postgres/0012_search.sql"),
     include_str!("../../../../migrations/postgres/0013_retention.sql"),
     include_str!("../../../../migrations/postgres/0014_search_spans.sql"),
+    include_str!("../../../../migrations/postgres/0015_numbers.sql"),
 );
 const SQLITE: &str = concat!(
     include_str!("../../../../migrations/sqlite/0001_ledger.sql"),
@@ -37,6 +38,7 @@ const SQLITE: &str = concat!(
     include_str!("../../../../migrations/sqlite/0012_search.sql"),
     include_str!("../../../../migrations/sqlite/0013_retention.sql"),
     include_str!("../../../../migrations/sqlite/0014_search_spans.sql"),
+    include_str!("../../../../migrations/sqlite/0015_numbers.sql"),
 );
 
 /// The tables that are not derived from frames.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use uuid::Uuid;
 
-use super::questions::{Leaf, Table};
+use super::questions::{Leaf, Read, Table};
 use crate::{
     ledger::{
         error::LedgerError,
@@ -35,14 +35,15 @@ pub async fn export<E: From<LedgerError>>(
     // What is signed is asked for first: frames that come later are not yet.
     let leaves = reader.leaves(session).await?;
     let decisions = reader.decisions(session).await?;
-    let mut page = reader.rows(session, 0).await?;
+    let mut page = reader.rows(session, None).await?;
     if page.is_empty() {
         return Ok(false);
     }
     put(writer.line(&Line::Bundle(Header::new(session, now_us()))))?;
     // The last that has signed it covers all before it; erasures are told each.
-    let last = leaves.iter().filter(|leaf| leaf.kind != Kind::Erased.name()).max_by_key(|leaf| leaf.head.seq);
-    let mut needed: Vec<&Leaf> = leaves.iter().filter(|leaf| leaf.kind == Kind::Erased.name()).collect();
+    let erases = |leaf: &&Leaf| [Kind::Erased, Kind::Frames].iter().any(|kind| leaf.kind == kind.name());
+    let last = leaves.iter().filter(|leaf| leaf.kind == Kind::Heads.name()).max_by_key(|leaf| leaf.head.seq);
+    let mut needed: Vec<&Leaf> = leaves.iter().filter(erases).collect();
     needed.extend(last);
     let mut journals: Vec<_> = needed.iter().map(|leaf| leaf.journal).collect();
     journals.dedup();
@@ -65,11 +66,16 @@ pub async fn export<E: From<LedgerError>>(
     for row in decisions {
         put(writer.line(&Line::Decision(row)))?;
     }
-    while let Some(last) = page.last().map(|row| row.seq) {
-        for row in page {
-            put(writer.line(&Line::Frame(row.into())))?;
+    while let Some(last) = page.last().map(Read::seq) {
+        for Read(row) in page {
+            let unreadable = |(seq, column)| {
+                LedgerError::Corrupt(format!(
+                    "frame {seq} of {session} holds in {column} what no frame has there"
+                ))
+            };
+            put(writer.line(&Line::Frame(row.map_err(unreadable)?.into())))?;
         }
-        page = reader.rows(session, last).await?;
+        page = reader.rows(session, Some(last)).await?;
     }
     put(writer.end())?;
     Ok(true)

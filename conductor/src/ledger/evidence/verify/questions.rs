@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use uuid::Uuid;
 
+use super::decisions::Texts;
 use crate::ledger::{
     cell::{Cell, Cells, FromCell},
     error::LedgerError,
@@ -16,7 +17,7 @@ use crate::ledger::{
     },
     question::{Question, Record, Value},
     reader::Reader,
-    table::{DECISIONS, TABLES},
+    table::{self, APPROVALS, DECISIONS, Fact, GRANT_USES, GRANTS, TABLES},
 };
 
 /// Rows, and about how many bytes of them, that are held at once.
@@ -26,8 +27,8 @@ const CHUNK: usize = 4 << 20;
 /// Checkpoints that are held at once with their heads.
 const CHECKPOINTS: usize = 32;
 
-/// Most streams that are named as gone.
-const MOST_GONE: usize = 1000;
+/// Most rows that are named of one sort.
+const MOST_NAMED: usize = 1000;
 
 /// Bytes, also where somebody has put something else into the column.
 struct Lenient(Vec<u8>);
@@ -43,7 +44,19 @@ impl FromCell for Lenient {
     }
 }
 
-impl Record for Stands {
+/// A row of `frames`; `Err` is one that cannot be read, by its number and the column.
+pub(super) struct Read(pub(super) Result<Stands, (i64, &'static str)>);
+
+impl Read {
+    pub(super) fn seq(&self) -> i64 {
+        match &self.0 {
+            Ok(row) => row.seq,
+            Err((seq, _)) => *seq,
+        }
+    }
+}
+
+impl Record for Read {
     const COLUMNS: &'static [&'static str] = &[
         "seq",
         "stream_kind",
@@ -62,26 +75,34 @@ impl Record for Stands {
     ];
 
     fn from_row(mut row: Cells) -> Result<Self, LedgerError> {
-        let bytes = |bytes: Option<Lenient>| bytes.map(|Lenient(bytes)| bytes);
-        Ok(Self {
-            seq: row.take()?,
-            stream_kind: row.take()?,
-            at_us: row.take()?,
-            origin: row.take()?,
-            destination: row.take()?,
-            outgoing_id: row.take()?,
-            raw: bytes(row.take()?),
-            hash: row.take::<Lenient>()?.0,
-            chain: bytes(row.take()?),
-            columns: Some(Columns {
-                kind: row.take()?,
-                method: row.take()?,
-                request_id: row.take()?,
-                binding_id: row.take()?,
-                json: row.take()?,
-            }),
-        })
+        let seq = row.take()?;
+        Ok(Self(columns(seq, &mut row).map_err(|column| (seq, column))))
     }
+}
+
+/// The rest of a row. A file takes anything in any column.
+fn columns(seq: i64, row: &mut Cells) -> Result<Stands, &'static str> {
+    fn next<T: FromCell>(row: &mut Cells, name: &'static str) -> Result<T, &'static str> {
+        row.take().map_err(|_| name)
+    }
+    Ok(Stands {
+        seq,
+        stream_kind: next(row, "stream_kind")?,
+        at_us: next(row, "at_us")?,
+        origin: next(row, "origin")?,
+        destination: next(row, "destination")?,
+        outgoing_id: next(row, "outgoing_id")?,
+        raw: next(row, "raw")?,
+        hash: next(row, "hash")?,
+        chain: next(row, "chain")?,
+        columns: Some(Columns {
+            kind: next(row, "kind")?,
+            method: next(row, "method")?,
+            request_id: next(row, "request_id")?,
+            binding_id: next(row, "binding_id")?,
+            json: next(row, "json")?,
+        }),
+    })
 }
 
 /// One text.
@@ -134,26 +155,50 @@ impl Record for Leaf {
     }
 }
 
-/// The end of a stream, and whether it is said to be signed.
-struct End(Head, bool);
+/// The end of a stream.
+pub(super) struct End {
+    pub(super) head: Head,
+    /// Whether it is said to be signed.
+    pub(super) is_signed: bool,
+    /// Whose conductor is to sign it.
+    pub(super) journal: Option<Uuid>,
+}
 
 impl Record for End {
-    const COLUMNS: &'static [&'static str] = &["CAST(stream_id AS text)", "seq", "chain", "checkpoint"];
+    const COLUMNS: &'static [&'static str] =
+        &["CAST(stream_id AS text)", "seq", "chain", "checkpoint", "CAST(journal_id AS text)"];
 
     fn from_row(mut row: Cells) -> Result<Self, LedgerError> {
         let head = head(&mut row)?;
-        Ok(Self(head, row.take::<Option<i64>>()?.is_some()))
+        let is_signed = row.take::<Option<i64>>()?.is_some();
+        let journal = row.take::<Option<String>>()?.map(|text| id(&text)).transpose()?;
+        Ok(Self { head, is_signed, journal })
+    }
+}
+
+/// A frame or a checkpoint by its place: the id as it is written, and the number.
+pub(super) struct Place(pub(super) String, pub(super) i64);
+
+impl Record for Place {
+    const COLUMNS: &'static [&'static str] = &[];
+
+    fn from_row(mut row: Cells) -> Result<Self, LedgerError> {
+        Ok(Self(row.take()?, row.take()?))
     }
 }
 
 /// Columns as text, as many as were asked for.
-struct Texts(Vec<Option<String>>);
+pub(super) struct Row(pub(super) Texts);
 
-impl Record for Texts {
+impl Record for Row {
     const COLUMNS: &'static [&'static str] = &[];
 
     fn from_row(mut row: Cells) -> Result<Self, LedgerError> {
-        TABLES[DECISIONS].columns.iter().map(|_| row.take()).collect::<Result<_, _>>().map(Self)
+        let mut texts = Vec::new();
+        while !row.is_empty() {
+            texts.push(row.take()?);
+        }
+        Ok(Self(texts))
     }
 }
 
@@ -230,14 +275,6 @@ fn select<T: Record>(from: &str) -> Question {
     Question::new(format!("SELECT {} FROM {from}", T::COLUMNS.join(", ")))
 }
 
-/// Streams that were signed and have no frames.
-pub(super) struct Stored {
-    /// How many of them a retention is on record for.
-    pub(super) retained: u64,
-    /// The others.
-    pub(super) missing: Vec<Uuid>,
-}
-
 impl Reader {
     /// Whether this ledger, a file, is not from before there were any.
     pub(in crate::ledger) async fn has_checkpoints(&mut self) -> Result<bool, LedgerError> {
@@ -272,11 +309,13 @@ impl Reader {
     /// The next stream that has frames, in order.
     pub(super) async fn stream_after(
         &mut self,
-        after: Uuid,
+        after: Option<Uuid>,
         since_us: Option<i64>,
     ) -> Result<Option<Uuid>, LedgerError> {
-        let mut question = Question::new("SELECT CAST(stream_id AS text) FROM frames");
-        question.bind(" WHERE stream_id > ?", Value::Id(after));
+        let mut question = Question::new("SELECT CAST(stream_id AS text) FROM frames WHERE 1 = 1");
+        if let Some(after) = after {
+            question.bind(" AND stream_id > ?", Value::Id(after));
+        }
         if let Some(since) = since_us {
             question.bind(" AND at_us >= ?", Value::Int(since));
         }
@@ -284,18 +323,21 @@ impl Reader {
         self.ask(question, usize::MAX).await?.first().map(|Text(text)| id(text)).transpose()
     }
 
-    pub(super) async fn rows(&mut self, stream: Uuid, after: i64) -> Result<Vec<Stands>, LedgerError> {
-        let mut question = select::<Stands>("frames");
+    /// The rows of a stream behind a number, whatever numbers they have.
+    pub(super) async fn rows(&mut self, stream: Uuid, after: Option<i64>) -> Result<Vec<Read>, LedgerError> {
+        let mut question = select::<Read>("frames");
         question.bind(" WHERE stream_id = ?", Value::Id(stream));
-        question.bind(" AND seq > ?", Value::Int(after));
+        if let Some(after) = after {
+            question.bind(" AND seq > ?", Value::Int(after));
+        }
         question.push(&format!(" ORDER BY seq LIMIT {PAGE}"));
         self.ask(question, CHUNK).await
     }
 
-    pub(super) async fn head(&mut self, stream: Uuid) -> Result<Option<(Head, bool)>, LedgerError> {
+    pub(super) async fn end(&mut self, stream: Uuid) -> Result<Option<End>, LedgerError> {
         let mut question = select::<End>("stream_heads");
         question.bind(" WHERE stream_id = ?", Value::Id(stream));
-        Ok(self.ask(question, usize::MAX).await?.into_iter().next().map(|End(head, signed)| (head, signed)))
+        Ok(self.ask(question, usize::MAX).await?.pop())
     }
 
     pub(super) async fn leaves(&mut self, stream: Uuid) -> Result<Vec<Leaf>, LedgerError> {
@@ -307,13 +349,73 @@ impl Reader {
         self.ask(question, usize::MAX).await
     }
 
-    pub(super) async fn decisions(&mut self, session: Uuid) -> Result<Vec<Vec<Option<String>>>, LedgerError> {
+    pub(super) async fn decisions(&mut self, session: Uuid) -> Result<Vec<Texts>, LedgerError> {
+        self.derived(DECISIONS, "session_id", session).await
+    }
+
+    /// The rows that are compared with what a stream tells, by table.
+    pub(super) async fn compared(
+        &mut self,
+        stream: Uuid,
+        grants: &[Fact],
+    ) -> Result<Vec<(usize, Vec<Texts>)>, LedgerError> {
+        let mut found = Vec::new();
+        for table in [DECISIONS, APPROVALS, GRANT_USES] {
+            found.push((table, self.derived(table, "session_id", stream).await?));
+        }
+        let mut of_grants = Vec::new();
+        for grant in grants {
+            if let [table::Value::Id(grant)] = grant.key() {
+                of_grants.extend(self.derived(GRANTS, "grant_id", *grant).await?);
+            }
+        }
+        found.push((GRANTS, of_grants));
+        Ok(found)
+    }
+
+    async fn derived(&mut self, table: usize, column: &str, id: Uuid) -> Result<Vec<Texts>, LedgerError> {
+        let table = &TABLES[table];
         let columns: Vec<_> =
-            TABLES[DECISIONS].columns.iter().map(|column| format!("CAST({} AS text)", column.name)).collect();
-        let mut question = Question::new(format!("SELECT {} FROM decisions", columns.join(", ")));
-        question.bind(" WHERE session_id = ?", Value::Id(session));
-        question.push(" ORDER BY decisions.seq");
-        Ok(self.ask(question, usize::MAX).await?.into_iter().map(|Texts(row)| row).collect())
+            table.columns.iter().map(|column| format!("CAST({} AS text)", column.name)).collect();
+        let mut question = Question::new(format!("SELECT {} FROM {}", columns.join(", "), table.name));
+        question.bind(&format!(" WHERE {}.{column} = ?", table.name), Value::Id(id));
+        question.push(&format!(
+            " ORDER BY {0}.{1}, {0}.{2}",
+            table.name, table.columns[0].name, table.columns[1].name
+        ));
+        Ok(self.ask(question, usize::MAX).await?.into_iter().map(|Row(row)| row).collect())
+    }
+
+    /// Rows that are derived from frames of streams which have none, by table.
+    pub(super) async fn orphans(&mut self, only: Option<Uuid>) -> Result<Vec<(usize, Place)>, LedgerError> {
+        let mut found = Vec::new();
+        for (table, seq) in [(DECISIONS, "seq"), (APPROVALS, "COALESCE(seq, 1)"), (GRANT_USES, "seq")] {
+            let name = TABLES[table].name;
+            let mut question = Question::new(format!(
+                "SELECT CAST(session_id AS text), CAST({seq} AS text) FROM {name} d WHERE session_id IS NOT NULL \
+                 AND NOT EXISTS (SELECT 1 FROM frames f WHERE f.stream_id = d.session_id)"
+            ));
+            if let Some(stream) = only {
+                question.bind(" AND session_id = ?", Value::Id(stream));
+            }
+            question.push(&format!(" ORDER BY 1, 2 LIMIT {MOST_NAMED}"));
+            for Row(texts) in self.ask(question, usize::MAX).await? {
+                let mut texts = texts.into_iter().map(Option::unwrap_or_default);
+                let (session, seq) = (texts.next().unwrap_or_default(), texts.next().unwrap_or_default());
+                found.push((table, Place(session, seq.parse().unwrap_or_default())));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Frames that came under a number which another has.
+    pub(super) async fn conflicts(&mut self, only: Option<Uuid>) -> Result<Vec<Place>, LedgerError> {
+        let mut question = Question::new("SELECT CAST(stream_id AS text), seq FROM frame_conflicts");
+        if let Some(stream) = only {
+            question.bind(" WHERE stream_id = ?", Value::Id(stream));
+        }
+        question.push(&format!(" ORDER BY 1, 2 LIMIT {MOST_NAMED}"));
+        self.ask(question, usize::MAX).await
     }
 
     /// The numbers of the checkpoints that introduced keys.
@@ -324,22 +426,19 @@ impl Reader {
         Ok(self.ask(question, usize::MAX).await?.into_iter().map(|Number(number)| number).collect())
     }
 
-    pub(super) async fn gone(&mut self, only: Option<Uuid>) -> Result<Stored, LedgerError> {
-        let known = "(SELECT stream_id FROM checkpoint_heads UNION SELECT stream_id FROM stream_heads) k \
-             WHERE NOT EXISTS (SELECT 1 FROM frames f WHERE f.stream_id = k.stream_id)";
-        let retained = "EXISTS (SELECT 1 FROM checkpoint_heads h JOIN checkpoints c ON c.journal_id = h.journal_id \
-             AND c.number = h.number WHERE h.stream_id = k.stream_id AND c.kind = 'retained')";
-        let mut count = Question::new(format!("SELECT count(*) FROM {known} AND {retained}"));
-        let mut names =
-            Question::new(format!("SELECT CAST(k.stream_id AS text) FROM {known} AND NOT {retained}"));
+    /// Streams that were recorded and have no frames, each with the last that is known of it.
+    pub(super) async fn gone(&mut self, only: Option<Uuid>) -> Result<Vec<(Uuid, i64)>, LedgerError> {
+        let mut question = Question::new(
+            "SELECT CAST(k.stream_id AS text), k.seq FROM (SELECT u.stream_id, max(u.seq) AS seq FROM \
+             (SELECT stream_id, seq FROM checkpoint_heads UNION ALL SELECT stream_id, seq FROM stream_heads) u \
+             GROUP BY u.stream_id) k WHERE NOT EXISTS (SELECT 1 FROM frames f WHERE f.stream_id = k.stream_id)",
+        );
         if let Some(stream) = only {
-            count.bind(" AND k.stream_id = ?", Value::Id(stream));
-            names.bind(" AND k.stream_id = ?", Value::Id(stream));
+            question.bind(" AND k.stream_id = ?", Value::Id(stream));
         }
-        names.push(&format!(" ORDER BY k.stream_id LIMIT {MOST_GONE}"));
-        let retained = u64::try_from(self.number(count).await?).unwrap_or_default();
-        let missing: Vec<Text> = self.ask(names, usize::MAX).await?;
-        Ok(Stored { retained, missing: missing.iter().map(|Text(text)| id(text)).collect::<Result<_, _>>()? })
+        question.push(" ORDER BY k.stream_id");
+        let places: Vec<Place> = self.ask(question, usize::MAX).await?;
+        places.iter().map(|Place(text, seq)| Ok((id(text)?, *seq))).collect()
     }
 }
 
@@ -347,19 +446,21 @@ impl Reader {
 #[derive(Debug)]
 pub struct Table {
     journal: Uuid,
-    after: i64,
+    /// Behind this one; `None` begins with whatever number there is, since one that no log has
+    /// shows that somebody put it there.
+    after: Option<i64>,
     page: VecDeque<Result<Entry, Finding>>,
 }
 
 impl Table {
     /// From the first on.
     pub fn new(journal: Uuid) -> Self {
-        Self { journal, after: 0, page: VecDeque::new() }
+        Self { journal, after: None, page: VecDeque::new() }
     }
 
     /// From this one on.
     pub(super) fn from(journal: Uuid, number: i64) -> Self {
-        Self { after: number - 1, ..Self::new(journal) }
+        Self { after: Some(number.saturating_sub(1)), ..Self::new(journal) }
     }
 
     /// The next one. A row that cannot have been signed is a finding.
@@ -373,7 +474,7 @@ impl Table {
     async fn read(&mut self, reader: &mut Reader) -> Result<(), LedgerError> {
         let mut question = select::<Signed>("checkpoints");
         question.bind(" WHERE journal_id = ?", Value::Id(self.journal));
-        question.bind(" AND number > ?", Value::Int(self.after));
+        self.behind(&mut question);
         question.push(&format!(" ORDER BY number LIMIT {CHECKPOINTS}"));
         let signed: Vec<Signed> = reader.ask(question, usize::MAX).await?;
         let number = |signed: &Signed| match &signed.0 {
@@ -383,7 +484,7 @@ impl Table {
         let Some(last) = signed.last().map(number) else { return Ok(()) };
         let mut question = select::<Under>("checkpoint_heads");
         question.bind(" WHERE journal_id = ?", Value::Id(self.journal));
-        question.bind(" AND number > ?", Value::Int(self.after));
+        self.behind(&mut question);
         question.bind(" AND number <= ?", Value::Int(last));
         question.push(" ORDER BY number, checkpoint_heads.stream_id");
         let mut heads: VecDeque<Under> = reader.ask::<Under>(question, usize::MAX).await?.into();
@@ -405,7 +506,13 @@ impl Table {
                 }),
             });
         }
-        self.after = last;
+        self.after = Some(last);
         Ok(())
+    }
+
+    fn behind(&self, question: &mut Question) {
+        if let Some(after) = self.after {
+            question.bind(" AND number > ?", Value::Int(after));
+        }
     }
 }

@@ -13,7 +13,7 @@ use conductor_tests::{
     harness::{open_params, poll_until, service},
     net::Net,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use uuid::Uuid;
 
 const HOUR: i64 = 3600;

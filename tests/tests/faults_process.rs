@@ -13,7 +13,7 @@ use conductor_tests::{
     fake::process::SLEEPER,
     harness::{Service, assert_says, permission, poll_until, service},
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// The promise: one second after its end nothing of a session is alive.
 const ONE_SECOND: Duration = Duration::from_secs(1);

@@ -451,7 +451,10 @@ fn connect_without_a_service_says_what_to_do() {
 #[test]
 fn connect_to_a_dead_endpoint_says_what_to_do() {
     let (error, code) = bridge_without_service(&["--endpoint", "http://127.0.0.1:9"]);
-    assert_says(&error, &["127.0.0.1:9", "conductor serve"]);
+    assert_says(
+        &error,
+        &["there is no token for http://127.0.0.1:9", "conductor login --endpoint http://127.0.0.1:9"],
+    );
     assert!(code.is_some_and(|code| code != 0), "{code:?}");
 }
 

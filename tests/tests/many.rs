@@ -476,7 +476,7 @@ fn a_guest_drives_a_session_that_is_open_until_it_is_not_shared_any_more() {
     let gone = || guest.call_error("session/prompt", &prompt);
     assert!(poll_until(Duration::from_secs(10), {
         let mut gone = gone;
-        move || gone()["message"].as_str().is_some_and(|text| text.contains("not shared with you"))
+        move || gone()["message"].as_str().is_some_and(|text| text.contains("no such session here"))
     }));
     assert_eq!(owner.turn(&session, "alone").last().unwrap(), "echo: alone");
 }

@@ -377,8 +377,13 @@ fn is_made(prefix: &str, behind: &[u8]) -> bool {
     };
     let mut runs = behind.split(|byte| !byte.is_ascii_alphanumeric());
     if prefix == "sk-" {
-        // There are words that begin so.
-        return is_dense(behind, 12) || runs.any(|run| run.len() >= 6 && mixes(run) == (true, true));
+        // There are words that begin so, of which some have a capital in them.
+        let is_jumbled = |run: &[u8]| {
+            let capitals = run.iter().filter(|byte| byte.is_ascii_uppercase()).count();
+            run.len() >= 8 && capitals >= 3 && capitals < run.len()
+        };
+        return is_dense(behind, 12)
+            || runs.any(|run| run.len() >= 6 && mixes(run) == (true, true) || is_jumbled(run));
     }
     let (has_digit, has_both) = mixes(behind);
     (has_digit && behind.len() >= 3)

@@ -143,7 +143,7 @@ async fn the_service_cannot_change_what_it_has_recorded() {
         // Parts of commands are found, which takes an extension that none of the roles can make.
         let history = History::new(settings.clone(), None);
         let commands = Filter { kinds: vec![Kind::Command], ..Filter::default() };
-        let found = history.search("-forc", &commands).await.unwrap();
+        let found = history.search("forc", &commands).await.unwrap();
         assert_eq!((found.items.len(), found.hint), (1, None));
 
         let mut connection = roles.connect(bench.database(), &roles.service).await;

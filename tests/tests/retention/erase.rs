@@ -181,6 +181,8 @@ async fn erased_everywhere(database: Option<Database>) {
     assert_eq!(rebuilt.code, Some(0), "{rebuilt:?}");
     assert_eq!(told(&service, &["sessions", "ls"]), sessions);
     let again = erase_soon(&service, &["--session", &session]);
+    assert_eq!(again["frames"], 2, "that somebody wanted to load it, and was refused: {again}");
+    let again = erase_soon(&service, &["--session", &session]);
     assert_eq!(again["frames"], 0, "{again}");
     assert!(service.term().success());
     service.start_again();

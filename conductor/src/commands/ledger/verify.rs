@@ -1,13 +1,7 @@
 //! `conductor ledger verify`: whether what the ledger holds is what was
 //! recorded, or an exported session what was exported.
 
-use std::{
-    fs::File,
-    io::BufReader,
-    path::Path,
-    process::ExitCode,
-    time::{Duration, UNIX_EPOCH},
-};
+use std::{fs::File, io::BufReader, path::Path, process::ExitCode, time::Duration};
 
 use serde_json::json;
 

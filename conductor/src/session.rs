@@ -490,6 +490,10 @@ impl Session {
                 continue;
             }
             self.feed_waiting();
+            if self.onward.is_some() {
+                // What waited goes to another agent, and nothing else may come to wake us.
+                continue;
+            }
             self.show_levels();
             let process = self.binding.as_ref().map(|binding| binding.process().clone());
             if self.output.is_none() {

@@ -56,23 +56,24 @@ fn agent_that_is_overrun_is_ended_and_nothing_is_lost_in_silence() {
     let service = service(&json!({})).set("service.stall_timeout", "60s").start();
     let mut editor = service.editor();
     let session = editor.new_session(&service.work());
+    editor.set_deadline(Duration::from_secs(60));
+    let id = editor.prompt_do(&session, &json!(["stop_reading", "hang"]));
     // Far more than pipe and queues hold; notifications cannot be refused.
     let padding = "x".repeat(1 << 20);
-    for _ in 0..2 {
-        let id = editor.prompt_do(&session, &json!(["stop_reading", "hang"]));
-        for _ in 0..64 {
-            editor.notify("_test/padding", &json!({ "sessionId": session, "padding": padding }));
-        }
-        assert_says(&editor.error_of(&id), &["did not read its input"]);
-        // The process that takes its place has lost nothing.
-        editor.turn_do(&session, &json!([{ "update": {} }]));
+    for _ in 0..64 {
+        editor.notify("_test/padding", &json!({ "sessionId": session, "padding": padding }));
     }
+    assert_says(&editor.error_of(&id), &["did not read its input"]);
+    // The process that takes its place has lost nothing.
+    editor.turn_do(&session, &json!([{ "update": {} }]));
+    editor.turn_do(&session, &json!([{ "update": {} }]));
 }
 
 #[test]
 fn a_cancel_for_another_session_does_not_end_an_agent_that_is_busy() {
     let service = service(&json!({})).set("service.stall_timeout", "60s").start();
     let mut editor = service.editor();
+    editor.set_deadline(Duration::from_secs(60));
     let (session, go) = (editor.new_session(&service.work()), service.work().join("go"));
     let turn = editor.prompt_do(&session, &json!(["stop_reading", { "wait_file": go }, "start_reading"]));
     // Until there is room for none any more: first in the pipe, then in the session's queue.

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::ErrorKind,
     path::{Path, PathBuf},
 };
 
@@ -128,7 +129,12 @@ impl Canaries {
 pub fn journal(service: &Service) -> Vec<u8> {
     let mut found = files(&service.state().join("journal"), &[]);
     found.sort();
-    found.iter().flat_map(|path| fs::read(path).unwrap()).collect()
+    // A running service replaces its small files, and a draft of one is there for a moment only.
+    let read = |path: &PathBuf| match fs::read(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+        read => read.unwrap(),
+    };
+    found.iter().flat_map(read).collect()
 }
 
 /// The tags that stand behind a text in the journal.

@@ -100,13 +100,11 @@ fn e07_too_many_headers_are_refused() {
     let first = ConnectRequest { kind: Some(Kind::Hello(hello())) };
     let mut tunnel = Tunnel::open_with(&service, metadata, Some(first));
     let status = tunnel.end();
-    // HTTP/2 refuses the call, or has had enough of the connection and says so.
-    let is_refused = match status.code() {
-        Code::ResourceExhausted => true,
-        Code::Internal => format!("{status:?}").contains("GoAway"),
-        _ => false,
-    };
-    assert!(is_refused, "{status:?}");
+    // HTTP/2 refuses the call, or has had enough of the connection and says so, or has closed it by then,
+    // while the headers are still being written.
+    let told = format!("{status:?}");
+    let is_closed = || ["GoAway", "BrokenPipe", "ConnectionReset"].iter().any(|how| told.contains(how));
+    assert!(status.code() == Code::ResourceExhausted || is_closed(), "{told}");
     still_serves(&service);
 }
 

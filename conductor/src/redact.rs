@@ -7,7 +7,8 @@
 //! so equal secrets have equal tags, and a tag tells nobody else anything.
 //!
 //! What is forwarded never comes here. Most frames hold nothing of all this, and for them there
-//! is one search and neither copy nor allocation.
+//! is one search and neither copy nor allocation; but for chunks of messages, whose text is looked
+//! at together with the end of the one before (`seams`).
 
 mod finder;
 mod known;

@@ -63,13 +63,14 @@ impl Recorder {
         // Each frame has a newline, and few go on with an id of ours.
         self.batch.reserve(run.size() + run.len() + outgoing.len() * 16);
         let (stream, next, now) = (self.stream, self.next, record::now_us());
+        // One look at all of them: hardly ever there is anything to replace.
+        let is_suspect = self.redaction.suspects(&self.known, run.block());
         let mut cuts = Vec::new();
         for (index, (bytes, peek)) in run.iter().enumerate().filter(|(_, (_, peek))| peek.text.is_some()) {
-            let cut = self.seams.pass(&self.redaction, &self.known, bytes, peek);
+            let cut = self.seams.pass(&self.redaction, &self.known, bytes, peek, is_suspect);
             cuts.extend(cut.map(|cut| (index, cut)));
         }
-        // One look at all of them: hardly ever there is anything to replace.
-        if !cuts.is_empty() || self.redaction.suspects(&self.known, run.block()) {
+        if !cuts.is_empty() || is_suspect {
             let mut cuts = cuts.into_iter().peekable();
             let recorded = run.iter().enumerate().map(|(index, (bytes, peek))| {
                 match cuts.next_if(|(at, _)| *at == index) {

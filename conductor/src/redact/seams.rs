@@ -10,7 +10,10 @@
 
 use std::fmt;
 
-use super::{Kind, Known, Redaction, text, tokens};
+use super::{
+    Kind, Known, Redaction, text,
+    tokens::{self, Reach},
+};
 use crate::frame::Peek;
 
 /// What is said in pieces.
@@ -80,14 +83,23 @@ struct Across {
 }
 
 impl Seams {
-    /// Takes a frame of the stream, and says what of it is to be replaced.
+    /// Takes a frame of the stream, and says what of it is to be replaced. Whether it was suspected
+    /// to hold a secret as it is says how far back one may have begun.
     #[inline]
-    pub fn pass(&mut self, redaction: &Redaction, known: &Known, frame: &[u8], peek: &Peek) -> Option<Cut> {
+    pub fn pass(
+        &mut self,
+        redaction: &Redaction,
+        known: &Known,
+        frame: &[u8],
+        peek: &Peek,
+        is_suspect: bool,
+    ) -> Option<Cut> {
         let role = ROLES.iter().position(|role| *role == peek.update.of(frame))?;
         let raw = peek.text.of(frame).strip_prefix(b"\"")?.strip_suffix(b"\"")?;
         if raw.is_empty() {
             return None;
         }
+        let reach = if is_suspect { Reach::Long } else { Reach::Short };
         let at = self.place(name(role, id_of(frame, peek.message as usize)));
         let (message, joint) = (&mut self.messages[at], &mut self.joint);
         let (begin, is_begin) = (message.len, message.len < TAIL);
@@ -111,7 +123,7 @@ impl Seams {
         }
         let from = if is_whole { across.end } else { 0 };
         if from < joint.len()
-            && let Some((start, mark, going)) = ending(redaction, known, joint, from, is_whole && is_begin)
+            && let Some((start, mark, going)) = ending(redaction, known, joint, from, is_whole && is_begin, reach)
         {
             cut.tail = (joint.len() - start, mark);
             message.going = going;
@@ -206,7 +218,7 @@ fn across(
         }
     }
     // What began like a value may have been a token that begins as that does.
-    if let Some((start, end, signs)) = tokens::begun(joint, begin, is_begin)
+    if let Some((start, end, signs)) = tokens::begun(joint, begin, is_begin, Reach::Short)
         && end > across.end
     {
         if is_new && across.mark.is_empty() {
@@ -225,9 +237,10 @@ fn ending(
     joint: &[u8],
     from: usize,
     is_begin: bool,
+    reach: Reach,
 ) -> Option<(usize, String, Going)> {
     let value = known.ending(joint, from);
-    let token = tokens::begun(joint, joint.len(), is_begin).filter(|(start, ..)| *start >= from);
+    let token = tokens::begun(joint, joint.len(), is_begin, reach).filter(|(start, ..)| *start >= from);
     if let Some(begun) = value.filter(|begun| token.is_none_or(|(start, ..)| begun.start <= start)) {
         let mark = redaction.mark(begun.secret.kind, &begun.secret.value);
         return Some((begun.start, mark, Going::Value(known.clone(), begun.form, begun.end - begun.start)));

@@ -45,6 +45,8 @@ const HINTS: &[(&str, Look)] = &[
     ("CESS_KEY", Look::Behind(30)),
     ("cessKey", Look::Behind(30)),
     ("PRIVATE KEY", Look::Any),
+    // Of this one signs may stand where others have a stretch.
+    ("whsec_", Look::Any),
     ("ervers", Look::Before(&["mcpS", "mcp_s"])),
     ("\"auth", Look::Begins(&["/", "enticate\""])),
     ("\"_auth", Look::Any),
@@ -326,15 +328,37 @@ pub(super) fn find(text: &[u8], mut found: impl FnMut(usize, usize)) {
     }
 }
 
-/// The longest token that is known by its beginning while it is still being said.
-const LONGEST_BEGUN: usize = 2048;
+/// How far before a seam a token may begin that goes on there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// As far as the longest has been said.
+    Long,
+    /// No stretch of the frame looks like a token's ([`suspects`]), so that of any only a part of a
+    /// stretch can be there, or, where a sign divides it, a few of them.
+    Short,
+}
+
+impl Reach {
+    fn bytes(self) -> usize {
+        match self {
+            Self::Long => 2048,
+            // The longest with signs in it that may come before the first long stretch.
+            Self::Short => 64,
+        }
+    }
+}
 
 /// A token of which a text may hold the beginning only, and what it may have in it beside letters,
 /// digits, `-` and `_`. It begins before `seam`, at the beginning of a word, and goes on to
 /// beyond it, or to the end if that is where the seam is.
-pub(super) fn begun(text: &[u8], seam: usize, is_begin: bool) -> Option<(usize, usize, &'static [u8])> {
+pub(super) fn begun(
+    text: &[u8],
+    seam: usize,
+    is_begin: bool,
+    reach: Reach,
+) -> Option<(usize, usize, &'static [u8])> {
     let is_part = |byte: &u8| IN_STRETCH[usize::from(*byte)] || matches!(*byte, b'.' | b'+' | b'/' | b'=');
-    let before = &text[seam.saturating_sub(LONGEST_BEGUN)..seam];
+    let before = &text[seam.saturating_sub(reach.bytes())..seam];
     let first = seam - before.iter().rev().take_while(|byte| is_part(byte)).count();
     // Nothing that a generator has made goes on for long without one of these.
     let near = &text[first..text.len().min(seam + STRETCH * 2)];

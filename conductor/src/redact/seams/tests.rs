@@ -33,7 +33,9 @@ impl Tape {
     /// What is recorded of a frame; `None` if that is the frame as it is.
     fn frame(&mut self, frame: &str) -> Option<String> {
         let peek = frame::peek(frame.as_bytes()).unwrap();
-        let recorded = match self.seams.pass(&self.redaction, &self.known, frame.as_bytes(), &peek) {
+        let bytes = frame.as_bytes();
+        let is_suspect = self.redaction.suspects(&self.known, bytes);
+        let recorded = match self.seams.pass(&self.redaction, &self.known, bytes, &peek, is_suspect) {
             Some(cut) => Some(self.redaction.chunk(&self.known, frame.as_bytes(), &peek, &cut)),
             None => self.redaction.frame(&self.known, frame.as_bytes()),
         };
@@ -124,6 +126,9 @@ fn tokens_are_replaced_wherever_they_are_cut() {
         ("cdt_", digits[..64].to_owned()),
         ("eyJ", format!("{}.eyJ{}.{}", &LETTERS[..20], &LETTERS[..30], &LETTERS[..43])),
         ("SG.", format!("{}.{}", &LETTERS[..22], &LETTERS[..43])),
+        // With a sign before the first long stretch, and with one in the middle of it.
+        ("whsec_", "aB+3dE6/gH9jK2mN5pQ8sT1vW4yZ7+aB".to_owned()),
+        ("whsec_", format!("{}/{}", &LETTERS[..20], &LETTERS[..20])),
     ];
     for (prefix, body) in &tokens {
         for text in [

@@ -3,7 +3,7 @@
 use aho_corasick::{AhoCorasick, Span, packed};
 
 /// Texts in one searcher: with more, too much is taken for one of them that is none.
-const AT_ONCE: usize = 16;
+pub(super) const AT_ONCE: usize = 20;
 
 /// Searches for texts.
 #[derive(Debug)]

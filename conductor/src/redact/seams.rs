@@ -123,7 +123,8 @@ impl Seams {
         }
         let from = if is_whole { across.end } else { 0 };
         if from < joint.len()
-            && let Some((start, mark, going)) = ending(redaction, known, joint, from, is_whole && is_begin, reach)
+            && let Some((start, mark, going)) =
+                ending(redaction, known, joint, from, is_whole && is_begin, reach)
         {
             cut.tail = (joint.len() - start, mark);
             message.going = going;

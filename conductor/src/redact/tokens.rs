@@ -232,10 +232,7 @@ fn has_stretch(bytes: &[u8]) -> bool {
 /// How many bytes there are before the first that is in no stretch. A stretch may be long (a file in
 /// base64, a minified program), so it is looked at block by block, as arithmetic that needs no table.
 fn stretch_before_gap(bytes: &[u8]) -> usize {
-    let is_in = |byte: &u8| {
-        let is_letter = (byte | 0x20).wrapping_sub(b'a') < 26;
-        is_letter | (byte.wrapping_sub(b'0') < 10) | (*byte == b'_') | (*byte == b'-')
-    };
+    let is_in = |byte: &u8| is_word(*byte) | (*byte == b'-');
     let (blocks, _) = bytes.as_chunks::<32>();
     let is_whole = |block: &&[u8; 32]| block.iter().fold(true, |all, byte| all & is_in(byte));
     let whole = blocks.iter().take_while(is_whole).count() * 32;
@@ -357,34 +354,46 @@ pub(super) fn begun(
     is_begin: bool,
     reach: Reach,
 ) -> Option<(usize, usize, &'static [u8])> {
-    let is_part = |byte: &u8| IN_STRETCH[usize::from(*byte)] || matches!(*byte, b'.' | b'+' | b'/' | b'=');
-    let before = &text[seam.saturating_sub(reach.bytes())..seam];
-    let first = seam - before.iter().rev().take_while(|byte| is_part(byte)).count();
-    // Nothing that a generator has made goes on for long without one of these.
-    let near = &text[first..text.len().min(seam + STRETCH * 2)];
-    if first == seam || !near.iter().any(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase()) {
+    let floor = seam.saturating_sub(reach.bytes());
+    // In the middle of a long word nothing begins: mostly that is all there is to see.
+    let window = &text[floor.saturating_sub(1)..seam];
+    if floor > 0 && window.iter().fold(true, |all, byte| all & is_word(*byte)) {
         return None;
     }
-    (first..seam).find_map(|start| {
-        let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let is_part = |byte: u8| IN_STRETCH[usize::from(byte)] || matches!(byte, b'.' | b'+' | b'/' | b'=');
+    let (mut start, mut found) = (seam, None);
+    while start > floor && is_part(text[start - 1]) {
+        start -= 1;
         let begins = start.checked_sub(1).map_or(is_begin, |before| !is_word(text[before]));
-        if !begins || !FIRST[usize::from(text[start])] {
-            return None;
+        if begins && FIRST[usize::from(text[start])] {
+            found = token_at(text, start, seam).or(found);
         }
-        PATTERNS.iter().flat_map(|(prefixes, ..)| *prefixes).find_map(|prefix| {
-            let behind = text[start..].strip_prefix(prefix.as_bytes())?;
-            let signs: &'static [u8] = match *prefix {
-                "eyJ" | "SG." => b".",
-                "whsec_" => b"+/=",
-                "ATATT3" => b"=",
-                _ => b"",
-            };
-            let len = more(behind, signs);
-            let end = start + prefix.len() + len;
-            let reaches = end > seam || (end == seam && seam == text.len());
-            (reaches && is_made(prefix, &behind[..len])).then_some((start, end, signs))
-        })
+    }
+    // Nothing that a generator has made goes on for long without one of these.
+    let near = &text[start..text.len().min(seam + STRETCH * 2)];
+    found.filter(|_| near.iter().any(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase()))
+}
+
+/// The token that begins at a place and reaches beyond the seam.
+fn token_at(text: &[u8], start: usize, seam: usize) -> Option<(usize, usize, &'static [u8])> {
+    PATTERNS.iter().flat_map(|(prefixes, ..)| *prefixes).find_map(|prefix| {
+        let behind = text[start..].strip_prefix(prefix.as_bytes())?;
+        let signs: &'static [u8] = match *prefix {
+            "eyJ" | "SG." => b".",
+            "whsec_" => b"+/=",
+            "ATATT3" => b"=",
+            _ => b"",
+        };
+        let len = more(behind, signs);
+        let end = start + prefix.len() + len;
+        let reaches = end > seam || (end == seam && seam == text.len());
+        (reaches && is_made(prefix, &behind[..len])).then_some((start, end, signs))
     })
+}
+
+/// What words consist of. As arithmetic, so that many are looked at together.
+fn is_word(byte: u8) -> bool {
+    ((byte | 0x20).wrapping_sub(b'a') < 26) | (byte.wrapping_sub(b'0') < 10) | (byte == b'_')
 }
 
 /// How much of a text's beginning goes on with a token.
@@ -418,12 +427,13 @@ fn is_made(prefix: &str, behind: &[u8]) -> bool {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 mod tests {
-    use super::*;
+    use super::{super::finder::AT_ONCE, *};
 
     #[test]
     fn every_pattern_compiles_and_the_hints_are_searched_for_at_once() {
         assert_eq!(TOKENS.patterns.len(), PATTERNS.len() + OTHERS.len());
         assert!(HINTS.iter().all(|(hint, _)| hint.len() >= 4));
+        assert!(HINTS.len() <= AT_ONCE, "one more pass over every frame");
         assert!(PATTERNS.iter().all(|(prefixes, ..)| !prefixes.is_empty()));
     }
 

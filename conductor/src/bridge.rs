@@ -27,6 +27,7 @@ use crate::{
     cli::{ConnectArgs, Global},
     client::{Carry, Client, Former, Tunnel, Unreachable},
     frame::{Frame, Kind, MAX_FRAME},
+    heap,
 };
 
 /// After the editor's last word, how long the service's may take.
@@ -42,6 +43,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// Runs the bridge on this process's stdin and stdout.
 pub fn run(global: &Global, args: &ConnectArgs) -> ExitCode {
+    heap::keep_freed();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return fail(&format!("cannot start: {error}")),

@@ -24,6 +24,7 @@ pub mod routes; // which agent a prompt goes to
 
 // Agents and their processes.
 pub mod tasks; // the one place that starts tasks
+pub mod heap; // how much freed memory stays for the next run
 pub mod contain; // what holds an agent, whatever it does
 pub mod guard; // the small parent of every agent process
 pub mod agent; // one process from spawn to exit record

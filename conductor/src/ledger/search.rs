@@ -39,9 +39,10 @@ const LARGEST_PAGE: usize = 500;
 /// whatever is asked; who wants more asks for the next page.
 const MOST_WINDOWS: usize = 32;
 
-/// For a list of sessions there are so many, each so many times larger.
-const MOST_FOR_SESSIONS: usize = 4;
-const LARGER: usize = 4;
+/// For a list of sessions there are so many, each so many times larger: few, because each is several
+/// questions to the database.
+const MOST_FOR_SESSIONS: usize = 2;
+const LARGER: usize = 8;
 
 /// A hit counts half as much as one of today when it is very old, and is half
 /// the way there after so many days.

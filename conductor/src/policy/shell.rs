@@ -155,9 +155,28 @@ impl<'a> Reader<'a> {
             self.unknown(trouble);
         }
         self.list(&commands, cwd, is_piped, depth);
+        if scanned.has_comments {
+            self.typed(line, cwd, is_piped, depth);
+        }
         for inner in scanned.inner.into_iter().take(MOST_COMMANDS) {
             self.line(inner, cwd, is_piped, depth + 1);
         }
+    }
+
+    /// The same line in a shell that takes comments for arguments.
+    fn typed(&mut self, line: &str, cwd: &Path, is_piped: bool, depth: usize) {
+        let mut scanned = scan::scan_typed(line);
+        let mut commands = lists::simple_commands(&mut scanned);
+        // What stands alone is no program's name then: nothing is found, and nothing is done.
+        let is_alone = |command: &Simple<'_>| {
+            command.words.first().is_some_and(|word| word.raw.starts_with('#') && !word.raw.contains('/'))
+        };
+        let is_joined = |command: &Simple<'_>| matches!(command.before, Join::And | Join::Or | Join::Pipe);
+        if commands.iter().any(|command| is_alone(command) && is_joined(command)) {
+            self.unknown("a comment behind an operator");
+        }
+        commands.retain(|command| !is_alone(command));
+        self.list(&commands, cwd, is_piped, depth);
     }
 
     fn list(&mut self, commands: &[Simple<'_>], cwd: &Path, is_piped: bool, depth: usize) {
@@ -233,7 +252,12 @@ impl<'a> Reader<'a> {
                 self.unknown("a redirection of other descriptors than 1 and 2");
                 continue;
             }
-            self.unknown("a redirection to or from a file");
+            // As `cat FILE |` would do.
+            let is_input =
+                matches!((redirection.descriptor, redirection.arrow), (None | Some("0"), Arrow::Read));
+            if !(is_input && redirection.target.is_literal) {
+                self.unknown("a redirection to or from a file");
+            }
             reads_file |= redirection.arrow == Arrow::Read;
             let Some(fact) = self.fact(cwd, target, redirection.target.is_literal) else { continue };
             if matches!(redirection.arrow, Arrow::Read | Arrow::Both) {
@@ -354,6 +378,9 @@ impl<'a> Reader<'a> {
             self.unknown(format!("a file in the workspace or above it says which `{shown}` would run"));
         }
         let (resolver, words) = (self.ground.resolver, &texts[1..]);
+        if name == "git" && surroundings::is_bare_repository(resolver, spot.cwd) {
+            self.unknown("git in a directory that is a repository by itself");
+        }
         if name == "diff" && !surroundings::are_files(resolver, spot.cwd, words) {
             self.unknown("`diff` of something that is no file: of directories it reads what is in them");
         }

@@ -26,8 +26,16 @@ const LOOPBACK_NAMES: [&str; 5] =
     ["localhost", "localhost.localdomain", "localhost6", "ip6-localhost", "ip6-loopback"];
 
 /// Names under which clouds hand out the credentials of a machine.
-const METADATA_NAMES: [&str; 4] =
-    ["metadata", "metadata.google.internal", "metadata.goog", "instance-data.ec2.internal"];
+const METADATA_NAMES: [&str; 8] = [
+    "metadata",
+    "metadata.google.internal",
+    "metadata.goog",
+    "metadata.tencentyun.com",
+    "metadata.platformequinix.com",
+    "metadata.packet.net",
+    "api.metadata.cloud.ibm.com",
+    "instance-data.ec2.internal",
+];
 
 /// How names end that the public name service does not know: what they lead to is inside some network.
 const PRIVATE_NAMES: [&str; 15] = [

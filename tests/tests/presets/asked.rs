@@ -93,11 +93,22 @@ impl Place {
 
     /// The same, with another `PATH`.
     pub fn ask_with(&self, policy: Option<&Path>, questions: &[Question], path: &str) -> Vec<Value> {
+        self.ask_in("", policy, questions, path)
+    }
+
+    /// The same, of a session in a directory of the workspace.
+    pub fn ask_in(
+        &self,
+        inside: &str,
+        policy: Option<&Path>,
+        questions: &[Question],
+        path: &str,
+    ) -> Vec<Value> {
         let app = self.workspace();
         let mut lines = String::new();
         for question in questions {
             let mut request = json!({
-                "user": "ann", "agent": "claude", "cwd": app, "roots": [app],
+                "user": "ann", "agent": "claude", "cwd": app.join(inside), "roots": [app],
                 "interactive": question.interactive, "action": question.action,
             });
             if let Some(mode) = question.mode {

@@ -152,3 +152,16 @@ fn a_tool_that_the_repository_chooses_is_asked_for() {
         assert_eq!(passed.collect::<Vec<_>>(), [], "{rust} {go}");
     }
 }
+
+/// A directory can be a repository without a `.git`, and its settings came along with the files.
+#[test]
+fn m01_git_is_asked_for_where_the_directory_itself_is_a_repository() {
+    let place = Place::new();
+    let lines = ["git log", "git status", "git diff"].map(Question::shell);
+    let path = std::env::var("PATH").unwrap();
+    for (inside, expected) in [("evil.git", "ask"), ("evil.git/objects", "ask"), ("", "allow")] {
+        let answers = place.ask_in(inside, None, &lines, &path);
+        let decisions: Vec<_> = answers.iter().map(decision).collect();
+        assert_eq!(decisions, [expected; 3], "in {inside:?}");
+    }
+}

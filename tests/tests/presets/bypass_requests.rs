@@ -335,6 +335,19 @@ fn what_else_makes_programs_do_something_is_protected() {
         "kubeconfig-prod",
         "prod.tfstate",
         "deploy_key",
+        "git-hooks/post-index-change",
+        ".hooks/pre-push",
+        "scripts/git-hooks/pre-commit",
+        ".gitpod.yml",
+        ".codesandbox/tasks.json",
+        ".openhands/setup.sh",
+        "WARP.md",
+        ".tekton/run.yaml",
+        "netlify.toml",
+        ".github/dependabot.yml",
+        ".lfsconfig",
+        ".iex.exs",
+        ".local/bin/x",
     ];
     denied(&PRESETS, &paths.iter().map(write).collect::<Vec<_>>());
     let read = |path: &&str| json!({ "read": path });
@@ -348,6 +361,12 @@ fn what_else_makes_programs_do_something_is_protected() {
         "prod.tfstate.backup",
         "deploy_key",
         "certs/deploy_key",
+        ".dev.vars.production",
+        ".databrickscfg",
+        ".oci/config",
+        ".config/gh-copilot/../github-copilot/apps.json",
+        "serviceAccountKey.json",
+        "x.publishsettings",
     ];
     not_allowed(&PRESETS, &secrets.iter().map(read).collect::<Vec<_>>());
     let plain = [

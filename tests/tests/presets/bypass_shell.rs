@@ -10,6 +10,31 @@ pub const NO_LINES: &str = "lines that are not a line";
 
 pub const TABLE: &[Technique] = &[
     (
+        "comments, which a shell that is typed into takes for arguments",
+        Ask,
+        &[
+            "find . # -delete",
+            "bash -lc 'find . # -delete'",
+            "rg x . # --pre ./s.sh",
+            "cat a.txt # ../x",
+            "cat a.txt # /etc/passwd",
+            "cat a.txt # .env",
+            "sed 1d # -i a.txt",
+            "git branch # main",
+            "git config user.name # evil",
+            "tree # -o out.txt",
+            "jq . a.json # /etc/passwd",
+            "ls #\nfind . # -delete",
+            "ls && # and then\ncat a.txt",
+            "#./s.sh",
+        ],
+    ),
+    (
+        "words that other shells read in another way",
+        Ask,
+        &["cat ''=ls", "cat \"\"=ls", "cat \\=ls", "cat \\x2eenv", "cat \\u002e\\u002e\\x2fx", "echo \\n"],
+    ),
+    (
         "substitution before approval (Zed SEC-264)",
         Ask,
         &[

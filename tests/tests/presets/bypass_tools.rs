@@ -4,6 +4,23 @@ use super::bypass::{AtMost::Ask, Technique};
 
 pub const TABLE: &[Technique] = &[
     (
+        "options that are none where they stand, or others than they seem",
+        Ask,
+        &[
+            "pip show nosuchpkg --local .env",
+            "pip3 show pip --local HEAD",
+            "pip show --local --format x",
+            "pip freeze --local-log x",
+            "xxd a.txt -p",
+            "xxd a.txt -b",
+            "xxd - -p",
+            "awk '{print}' -F .env",
+            "awk '{print}' a.txt -F .env",
+            "gawk '{print}' -F ../x",
+            "mawk '{print}' -F /a/b -F .env",
+        ],
+    ),
+    (
         "find (CVE-2026-24887)",
         Ask,
         &[

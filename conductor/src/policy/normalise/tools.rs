@@ -59,7 +59,7 @@ pub fn by_name(name: &str) -> Option<Meaning> {
     Some(match squeezed(name).as_str() {
         "bash" | "shell" | "runshellcommand" | "execute" | "execcommand" | "terminal" | "shellcommand"
         | "executecommand" | "executebash" | "runterminalcmd" | "runcommand" | "localshell"
-        | "runinterminal" | "exec" | "powershell" => Meaning::Shell,
+        | "runinterminal" | "exec" => Meaning::Shell,
         "write" | "writefile" | "writetextfile" | "edit" | "editfile" | "multiedit" | "notebookedit"
         | "replace" | "applypatch" | "createfile" | "writetofile" | "replaceinfile" | "searchreplace"
         | "strreplacefile" | "deletefile" | "movefile" | "patch" => Meaning::Write,

@@ -264,6 +264,10 @@ impl Compiler<'_> {
             (None, true) => None,
             (None, false) => Some(Positionals::default()),
         };
+        if let Some(first) = run.options_first.as_ref().filter(|_| self.is_strict) {
+            let what = "`options_first` would keep a rule that asks or denies from matching";
+            return Err(self.refuse(first, what, "remove it"));
+        }
         if let Some(at) = run.at.as_ref().filter(|at| at.get_ref() != "start") {
             let what = format!("`{}` is no place for `at`", at.get_ref());
             return Err(self.refuse(
@@ -277,7 +281,12 @@ impl Compiler<'_> {
             programs,
             subcommands,
             globals,
-            line: Line { options, positionals, is_strict: self.is_strict },
+            line: Line {
+                options,
+                positionals,
+                options_first: run.options_first.as_ref().is_some_and(|first| *first.get_ref()),
+                is_strict: self.is_strict,
+            },
             local: run.local,
             at_start: run.at.is_some(),
             any_option: run.any_option.as_ref().map(|list| self.any_option(list)).transpose()?,

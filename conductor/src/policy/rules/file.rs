@@ -87,6 +87,7 @@ pub(super) struct RunShape {
     pub flags: Option<Spanned<String>>,
     pub options: Option<Texts>,
     pub positionals: Option<Texts>,
+    pub options_first: Option<Spanned<bool>>,
     pub globals: Option<Texts>,
     pub local: Option<bool>,
     pub at: Option<Spanned<String>>,

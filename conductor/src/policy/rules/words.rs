@@ -231,6 +231,9 @@ impl Positionals {
 pub(super) struct Line {
     pub options: Option<Options>,
     pub positionals: Option<Positionals>,
+    /// The program takes options only in front of everything else: what looks like one behind that
+    /// is a file.
+    pub options_first: bool,
     /// The rule asks or denies.
     pub is_strict: bool,
 }
@@ -253,6 +256,9 @@ impl Line {
                 which.push(at);
                 at += 1;
                 continue;
+            }
+            if self.options_first && !which.is_empty() {
+                return None;
             }
             at += match &self.options {
                 Some(options) => options.take(words, at, &mut found)?,

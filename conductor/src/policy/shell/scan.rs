@@ -64,6 +64,8 @@ pub struct Scanned<'a> {
     pub troubles: Vec<String>,
     /// The lines inside substitutions.
     pub inner: Vec<&'a str>,
+    /// Whether there are comments, which only some shells pass over.
+    pub has_comments: bool,
 }
 
 impl Scanned<'_> {
@@ -76,7 +78,17 @@ impl Scanned<'_> {
 
 /// Reads a line.
 pub fn scan(line: &str) -> Scanned<'_> {
-    let mut scanner = Scanner { line, at: 0, found: Scanned::default(), heredocs: Vec::new() };
+    scan_as(line, false)
+}
+
+/// Reads a line as a shell does that a person types into: zsh knows no comments there, so they are
+/// words like all others.
+pub fn scan_typed(line: &str) -> Scanned<'_> {
+    scan_as(line, true)
+}
+
+fn scan_as(line: &str, is_typed: bool) -> Scanned<'_> {
+    let mut scanner = Scanner { line, at: 0, is_typed, found: Scanned::default(), heredocs: Vec::new() };
     while scanner.token() {}
     if !scanner.heredocs.is_empty() {
         scanner.found.trouble("a here-document");
@@ -87,6 +99,8 @@ pub fn scan(line: &str) -> Scanned<'_> {
 struct Scanner<'a> {
     line: &'a str,
     at: usize,
+    /// Whether what others take for comments are words.
+    is_typed: bool,
     found: Scanned<'a>,
     /// The here-documents that begin with the next line: their end, and whether tabs are taken
     /// off.
@@ -187,10 +201,16 @@ impl<'a> Scanner<'a> {
     }
 
     /// A shell that a person types into may know no comments, so one is harmless only if its words
-    /// are.
+    /// are: whoever asks reads the line in both ways.
     fn comment(&mut self) {
         let text = self.rest().split('\n').next().unwrap_or_default();
         self.at += text.len();
+        self.found.has_comments = true;
+        if self.is_typed {
+            let words = text.split(' ').filter(|word| !word.is_empty());
+            let written = |raw: &'a str| Written { raw, text: raw.to_owned(), is_literal: true };
+            self.found.tokens.extend(words.map(|raw| Token::Word(written(raw))));
+        }
         let plain = |c: char| c.is_ascii_alphanumeric() || " _-.,:/+#".contains(c);
         if !text.chars().all(plain) {
             self.found.trouble("a comment with special characters");
@@ -279,7 +299,8 @@ impl<'a> Scanner<'a> {
             }
         }
         let raw = &self.line[start..self.at];
-        if raw.len() > 1 && raw.starts_with('=') {
+        // Also behind empty quotes.
+        if word.text.len() > 1 && word.text.starts_with('=') {
             self.doubt(&mut word, "`=` at the start of a word, which zsh expands");
         }
         if let Some(hidden) = text::hidden(&word.text) {
@@ -403,6 +424,11 @@ impl<'a> Scanner<'a> {
     fn escaped(&mut self, word: &mut Word) {
         self.at += 1;
         match self.take() {
+            // To some shells that is another character: `\x2e`, `\n`.
+            Some(c) if c.is_ascii_alphanumeric() => {
+                word.text.push(c);
+                self.doubt(word, "a backslash before a letter or a digit");
+            }
             Some(c) if (c.is_ascii_graphic() && c != '`') || c == ' ' => word.text.push(c),
             Some('\n') => self.doubt(word, "a line that goes on after a backslash"),
             Some(c) => {

@@ -34,6 +34,14 @@ pub fn has_one(resolver: &dyn Resolver, cwd: &Path, files: &[&str]) -> bool {
     found || above.next().is_some()
 }
 
+/// Whether git takes a directory for a repository though it has no `.git`: it may have come along
+/// with the files, and its settings name programs.
+pub fn is_bare_repository(resolver: &dyn Resolver, cwd: &Path) -> bool {
+    let is_there = |dir: &Path, name: &str| !resolver.is_absent(&dir.join(name));
+    let above = cwd.ancestors().take(MOST_ABOVE);
+    above.take_while(|dir| !is_there(dir, ".git")).any(|dir| is_there(dir, "HEAD"))
+}
+
 /// Whether a program takes a name that is not there for one without its ending, or for a pattern.
 pub fn completes_names(name: &str, words: &[&str]) -> bool {
     name == "zcat" || matches!(name, "gzip" | "unzip") && words.first() == Some(&"-l")

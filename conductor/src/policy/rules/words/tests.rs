@@ -12,6 +12,7 @@ fn line(flags: &str, options: &[&str], positionals: &[&str]) -> Line {
     Line {
         options: Some(Options::new(flags, options.iter().copied()).unwrap()),
         positionals: Some(Positionals::new(positionals.iter().copied()).unwrap()),
+        options_first: false,
         is_strict: false,
     }
 }
@@ -270,5 +271,20 @@ fn options_that_could_be_there() {
         ("-e", "-exec", false),
     ] {
         assert_eq!(could_be_option(text, option), expected, "{text} {option}");
+    }
+}
+
+#[test]
+fn where_options_come_first_what_looks_like_one_behind_a_word_is_no_option() {
+    let mut first = line("b", &["-F=text"], &["read*"]);
+    first.options_first = true;
+    for (text, fits) in [
+        (&["-b", "a"][..], true),
+        (&["-F", ":", "a", "b"], true),
+        (&["a", "-b"], false),
+        (&["-", "-b"], false),
+        (&["a", "-F", ".env"], false),
+    ] {
+        assert_eq!(first.fits(&words(text), 0).is_some(), fits, "{text:?}");
     }
 }

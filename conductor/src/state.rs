@@ -506,6 +506,13 @@ pub(crate) fn write_private(path: &Path, text: &str) -> Result<(), StateError> {
     write().map_err(failed)
 }
 
+/// Makes a database's file for us alone, if it is not there: what SQLite makes by itself, and beside it
+/// as it goes on, has the rights that everybody's files have. One that is there stays as somebody has
+/// set it.
+pub(crate) fn make_private(path: &Path) -> io::Result<()> {
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path).map(drop)
+}
+
 fn remove_if_there(path: &Path) -> Result<(), StateError> {
     match fs::remove_file(path) {
         Err(error) if !is_missing(&error) => Err(StateError::io("remove", path)(error)),

@@ -43,6 +43,7 @@ use crate::{
     identity::tokens::{Issued, Tokens},
     metrics::{Branch, Metrics},
     router::{Router, Share},
+    state::make_private,
 };
 
 /// Each step leads on to the next version of the schema, which only ever goes
@@ -149,6 +150,7 @@ pub struct Store {
 impl Store {
     /// Opens or makes the file.
     pub async fn open(file: &Path) -> Result<Self, StoreError> {
+        make_private(file).map_err(sqlx::Error::Io)?;
         // What a power loss takes back is read from the journal again.
         let options = SqliteConnectOptions::new()
             .filename(file)

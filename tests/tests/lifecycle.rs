@@ -330,10 +330,12 @@ fn second_signal_ends_at_once() {
 // State directory, configuration.
 
 #[test]
-fn token_and_endpoint_are_written_for_the_owner_only() {
+fn what_is_kept_is_for_the_owner_only_whoever_may_look_into_the_directory() {
     let service = service(&json!({})).start();
     let mode = |name: &str| fs::metadata(service.state().join(name)).unwrap().permissions().mode() & 0o777;
-    assert_eq!(mode("token"), 0o600);
+    for name in ["token", "endpoint", "lock", "store.sqlite", "ledger.sqlite", "ledger.sqlite-wal"] {
+        assert_eq!(mode(name), 0o600, "{name}");
+    }
     assert!(service.token().len() >= 32, "a token must not be guessable");
     assert!(service.endpoint().starts_with("http://127.0.0.1:"), "{}", service.endpoint());
 }

@@ -21,7 +21,10 @@ use super::{
     table::{Fact, TABLES, Value},
     upsert,
 };
-use crate::record::{Destination, Origin, Stream, StreamKind};
+use crate::{
+    record::{Destination, Origin, Stream, StreamKind},
+    state::make_private,
+};
 
 /// Another program's transaction is waited for so long before an attempt
 /// counts as failed.
@@ -69,6 +72,8 @@ fn to_write(file: &Path) -> SqliteConnectOptions {
 impl Sqlite {
     /// Opens or makes the file.
     pub async fn connect(file: &Path) -> Result<Self, LedgerError> {
+        let refused = |error| LedgerError::Unavailable(format!("cannot open {}: {error}", file.display()));
+        make_private(file).map_err(refused)?;
         Self::connect_with(&to_write(file)).await
     }
 

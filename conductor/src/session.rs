@@ -87,7 +87,7 @@ use self::{
     handle::{LEAD, Word},
     host::Host,
     judging::Judge,
-    outbox::{Entry as Recorded, Gate, Input, Outgoing, Waiting},
+    outbox::{Entry as Recorded, InHand, Input, Outgoing, Waiting},
     picker::{Picker, Shown},
     place::Reaching,
     resting::{Resting, late_word},
@@ -102,7 +102,7 @@ use crate::{
     acp::{self, Refusal},
     agent::{Cause, Ended, Exit},
     frame::{Kind, Method, Run},
-    journal::{Class, Journal},
+    journal::Journal,
     ledger::history::History,
     pending::Pending,
     pool::Pool,
@@ -178,8 +178,6 @@ struct Session {
     routing: Routing,
     /// It is about to go to another agent.
     onward: Option<Onward>,
-    /// Which frame of the run in hand the editor does not get.
-    kept_back: Option<u32>,
     /// What there is to pick from, if that is more than the agent offers.
     picker: Option<Picker>,
     /// What the agent has told of its options, as it stands in its frames.
@@ -223,20 +221,8 @@ struct Session {
     is_stalled: bool,
     journal: Journal,
     recorder: Recorder,
-    /// While something is handled: what is recorded besides it, the ids that
-    /// it goes on with, what follows from it, and the weightiest of that.
-    entries: Vec<Recorded>,
-    outgoing: Vec<(u32, u64)>,
-    staged: Vec<Outgoing>,
-    class: Class,
-    /// Where in its run the frame in hand stands.
-    index: u32,
-    /// Jobs of this host that wait to hear of their record.
-    gates: Vec<Gate>,
-    /// The frame in hand is recorded later, when its turn comes.
-    deferred: bool,
-    /// The answer to the request in hand shows all options.
-    shows_options: bool,
+    /// What is being handled, and what follows from it.
+    hand: InHand,
     /// What the agents have announced besides options: commands, by the number of
     /// the agent's session, and the plan.
     commands: Vec<(u32, Value)>,
@@ -298,7 +284,6 @@ pub fn start(
         cost: None,
         routing: Routing::new(choice, decision, bound, &agent_session),
         onward: None,
-        kept_back: None,
         picker: None,
         told: picker::Told::default(),
         announced: None,
@@ -321,14 +306,7 @@ pub fn start(
         name: format!("\"{}\"", open.id).into(),
         recorder,
         journal,
-        entries: Vec::new(),
-        outgoing: Vec::new(),
-        staged: Vec::new(),
-        class: Class::Stream,
-        index: 0,
-        gates: Vec::new(),
-        deferred: false,
-        shows_options: false,
+        hand: InHand::default(),
         commands: Vec::new(),
         plan: None,
         held: Vec::new(),

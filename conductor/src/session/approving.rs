@@ -192,7 +192,7 @@ impl Session {
             open.tell(&self.open.metrics);
         }
         (ask.due, ask.approval) = (Some(ask.asked + wait), Some(open));
-        self.entries.push(Recorded::About(about, note::ASKED, noted));
+        self.hand.entries.push(Recorded::About(about, note::ASKED, noted));
         if !is_shown && self.seats.is_led && self.link.capabilities.notices {
             let by = rule.map(|rule| format!(" (rule `{rule}`)")).unwrap_or_default();
             let text = format!("The agent waits until {people} has answered{by}.");
@@ -212,7 +212,7 @@ impl Session {
             "via": by.map(|by| by.via),
             "reason": reason,
         });
-        self.entries.push(Recorded::Note(note::ANSWERED, noted));
+        self.hand.entries.push(Recorded::Note(note::ANSWERED, noted));
         open.end(Outcome::new(how, user, reason));
     }
 
@@ -254,7 +254,12 @@ impl Session {
             self.withdraw_from(number, None, Some(caller.user.clone()));
         }
         let by = By { user: caller.user.clone(), via: APPROVALS, reason: shown(reason, SHOWN) };
+        let told = (!allow).then(|| rejected(&ask, &by));
         self.settle_permission(ask, &Reply::decided(allow, option), &by);
+        // The agent may pass on something else, or nothing.
+        if let Some(text) = told {
+            self.say_notice("warning", &format!("Rejected by {}", caller.user), &text);
+        }
         Decided::Taken
     }
 
@@ -368,6 +373,14 @@ impl Session {
         let first = waiting.map(|ask| ask.asked).min()?;
         Some(since.max(first) + self.open.rules.ask_timeout)
     }
+}
+
+/// What was rejected, and why, for whoever has the session open.
+fn rejected(ask: &Ask, by: &By) -> String {
+    let actions = ask.ruling.as_ref().map(|ruling| ruling.verdict.sub_actions.as_slice());
+    let what = actions.and_then(<[_]>::first).map(|judged| judged.action.in_words(SHOWN));
+    let parts = [what, Some(by.reason.clone()).filter(|reason| !reason.is_empty())];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(": ")
 }
 
 /// Whether a question is for those who drive the session, as far as no rule says how long

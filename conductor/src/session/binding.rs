@@ -152,7 +152,7 @@ impl Session {
             return self.refuse(seat, frame, code::LIMIT, "too much is waiting for this session's agent");
         }
         // It is recorded when it goes on.
-        self.deferred = true;
+        self.hand.deferred = true;
         self.trace_waiting(seat, frame);
         let asked = self.asked(seat, frame);
         self.waiting.push_back(asked);
@@ -162,7 +162,7 @@ impl Session {
     /// Keeps a notification until then, if there is room; nobody is woken for it.
     pub(super) fn keep_for_agent(&mut self, seat: u32, frame: &Frame) {
         if self.waiting_of(Kind::Notification) < MAX_QUEUED_PROMPTS {
-            self.deferred = true;
+            self.hand.deferred = true;
             let asked = self.asked(seat, frame);
             self.waiting.push_back(asked);
         }
@@ -396,6 +396,7 @@ impl Session {
             }
             self.opened();
             self.announced = self.shown();
+            self.tell_fallbacks();
         }
         (self.way, self.is_replaying) = (None, way == Way::Load);
         // That a session which was asked for, or has rested, goes on as before is
@@ -485,7 +486,7 @@ impl Session {
             if asked.frame.peek().kind == Kind::Request {
                 self.answer_queued(asked, |id| refusal.frame(id));
             } else {
-                self.entries.push(Recorded::Late(asked.seat, asked.frame, None));
+                self.hand.entries.push(Recorded::Late(asked.seat, asked.frame, None));
             }
         }
     }

@@ -66,7 +66,7 @@ impl Session {
             // came before goes first.
             self.emit(&mut out, &mut count);
             self.tell_findings();
-            self.index = index as u32;
+            self.hand.index = index as u32;
             self.agent_says(&renamed.unwrap_or_else(|| run.frame(index)));
         }
         self.emit(&mut out, &mut count);
@@ -294,6 +294,7 @@ impl Session {
                 let frame = shown.as_ref().unwrap_or(frame);
                 self.pass(frame, frame.peek().id, &request.editor_id, Span::default(), &[]);
                 self.note_shown();
+                self.tell_fallbacks();
                 self.ask_for(calls);
             }
             Err(refusal) => {
@@ -385,9 +386,9 @@ impl Session {
         if is_late {
             // It was recorded when it came; now it goes on in our words.
             let line = self.renamed(frame, (peek.id, id.as_bytes()), (Span::default(), &[]));
-            self.entries.push(Recorded::Said(Destination::Editor, line));
+            self.hand.entries.push(Recorded::Said(Destination::Editor, line));
         } else {
-            self.outgoing.push((self.index, self.editor_id(number)));
+            self.hand.outgoing.push((self.hand.index, self.editor_id(number)));
         }
         let (span, with) = match &scope {
             Some(editor_id) => (peek.request_id, editor_id.clone()),

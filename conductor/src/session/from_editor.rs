@@ -95,7 +95,7 @@ impl Session {
                 frame
             }
         };
-        self.shows_options = self.picks() && peek.method == Method::SessionSetConfigOption;
+        self.hand.shows_options = self.picks() && peek.method == Method::SessionSetConfigOption;
         match peek.method {
             Method::SessionPrompt if self.turn.is_some() => {
                 if self.queued.len() >= MAX_QUEUED_PROMPTS {
@@ -104,7 +104,7 @@ impl Session {
                     return self.refuse(seat, frame, code::LIMIT, text);
                 }
                 // It is recorded when it goes on, with the id it then has.
-                self.deferred = true;
+                self.hand.deferred = true;
                 let asked = self.asked(seat, frame);
                 self.queued.push_back(asked);
             }
@@ -124,7 +124,7 @@ impl Session {
             Err(refusal) => Err(refusal),
             Ok(true) => {
                 // It is recorded when it goes on, with the agent that gets it.
-                self.deferred |= noted == Noted::AsHeard;
+                self.hand.deferred |= noted == Noted::AsHeard;
                 let asked = self.asked(seat, frame);
                 self.queued_wait();
                 return self.waiting.push_front(asked);
@@ -137,7 +137,7 @@ impl Session {
         if let Err(refusal) = begins {
             self.traced.ended(TurnEnd::Error);
             if noted == Noted::Late {
-                self.entries.push(Recorded::Late(seat, frame.clone(), None));
+                self.hand.entries.push(Recorded::Late(seat, frame.clone(), None));
             }
             return self.answer(seat, refusal.frame(frame.get(frame.peek().id)));
         }
@@ -223,7 +223,7 @@ impl Session {
             editor_id: frame.copy(peek.id),
             sets: name_in("session/set_mode", "modeId"),
             sets_model: name_in("session/set_model", "modelId"),
-            shows_options: std::mem::take(&mut self.shows_options),
+            shows_options: std::mem::take(&mut self.hand.shows_options),
         });
         let id = request.map(|request| self.number(request));
         if let (Some(id), Some(Purpose::Prompt)) = (id, purpose) {
@@ -232,8 +232,8 @@ impl Session {
         }
         match id.map(WireId::value) {
             _ if noted == Noted::Again => {}
-            id if noted == Noted::Late => self.entries.push(Recorded::Late(seat, frame.clone(), id)),
-            Some(id) => self.outgoing.push((0, id)),
+            id if noted == Noted::Late => self.hand.entries.push(Recorded::Late(seat, frame.clone(), id)),
+            Some(id) => self.hand.outgoing.push((0, id)),
             None => {}
         }
         let class = match peek.method {
@@ -392,9 +392,9 @@ impl Session {
         let is_it = |request: &Request| request.seat == seat && request.editor_id == editor_id;
         let found = self.requests.find(is_it).map(|(number, _)| number);
         // The connection records it; here it counts only if it is for us.
-        self.deferred = true;
+        self.hand.deferred = true;
         if let (Some(number), Some(slot)) = (found, self.binding.as_ref().map(|binding| binding.slot)) {
-            self.deferred = false;
+            self.hand.deferred = false;
             // The agent must not hear of the end before the request.
             if self.take_back(number) {
                 return self.end_taken_back(number);
@@ -436,7 +436,7 @@ impl Session {
         self.answer_rest();
         self.closing = (seat == LEAD).then(|| frame.copy(frame.peek().id));
         self.closed = true;
-        self.class = Class::Stop;
+        self.hand.class = Class::Stop;
         self.ended = true;
     }
 
@@ -453,7 +453,7 @@ impl Session {
         let Asked { seat, frame, .. } = asked;
         self.trace_answered(seat, &frame, TurnEnd::Cancelled);
         let line = answer(frame.get(frame.peek().id));
-        self.entries.push(Recorded::Late(seat, frame, None));
+        self.hand.entries.push(Recorded::Late(seat, frame, None));
         self.answer(seat, line);
     }
 

@@ -135,7 +135,7 @@ impl Session {
                 "left": used.left,
                 "subActions": used.actions,
             });
-            self.entries.push(Recorded::About(About::Input(self.index), note::GRANT_USED, params));
+            self.hand.entries.push(Recorded::About(About::Input(self.hand.index), note::GRANT_USED, params));
         }
     }
 
@@ -172,7 +172,7 @@ impl Session {
             return;
         }
         match self.open.rules.grants.give(grant) {
-            Ok(grant) => self.entries.push(Recorded::Note(note::GRANTED, grant.note())),
+            Ok(grant) => self.hand.entries.push(Recorded::Note(note::GRANTED, grant.note())),
             Err(why) => tracing::warn!(session.id = %self.open.id, ?why, "too many grants; asking again"),
         }
     }

@@ -190,8 +190,8 @@ impl Session {
     /// The job, once what asked for it is on disk.
     fn gated(&mut self, job: Job) -> Job {
         let (gate, written) = oneshot::channel();
-        self.gates.push(gate);
-        self.class = self.class.max(Class::Effect);
+        self.hand.gates.push(gate);
+        self.hand.class = self.hand.class.max(Class::Effect);
         let journal = self.journal.clone();
         Box::pin(async move {
             let refused = match written.await {

@@ -336,7 +336,7 @@ impl Session {
                 return None;
             }
         }
-        self.note_ruling(&ruling, &frame.method_name(), About::Input(self.index));
+        self.note_ruling(&ruling, &frame.method_name(), About::Input(self.hand.index));
         match ruling.effect {
             Effect::Deny => {
                 self.tell_denied(&ruling);
@@ -372,7 +372,7 @@ impl Session {
         if ruling.effect == Effect::Allow && once.is_none() {
             ruling.verdict.reason = NO_ALLOW_ONCE.into();
         }
-        self.note_ruling(&ruling, PERMISSION, About::Input(self.index));
+        self.note_ruling(&ruling, PERMISSION, About::Input(self.hand.index));
         let chosen = match ruling.effect {
             Effect::Ask => return self.pass_permission(frame, params, earlier, offers, ruling),
             Effect::Allow if once.is_some() => {
@@ -420,10 +420,10 @@ impl Session {
         let number = self.asks.register(ask);
         if is_shown {
             let id = self.editor_id(number);
-            self.outgoing.push((self.index, id));
+            self.hand.outgoing.push((self.hand.index, id));
             self.pass_with_id(frame, id);
         }
-        self.open_approval(number, About::Input(self.index), put);
+        self.open_approval(number, About::Input(self.hand.index), put);
     }
 
     /// Whether one more request would be more than may wait for people.
@@ -478,7 +478,7 @@ impl Session {
         ];
         ask.is_shown = Self::shows(&ruling);
         let (is_shown, about) =
-            (ask.is_shown, if ask.is_shown { About::Said } else { About::Input(self.index) });
+            (ask.is_shown, if ask.is_shown { About::Said } else { About::Input(self.hand.index) });
         let number = self.asks.register(ask);
         let id = self.editor_id(number);
         let mut options = vec![
@@ -538,7 +538,7 @@ impl Session {
 
     pub(super) fn note_ruling(&mut self, ruling: &Ruling, method: &str, about: About) {
         self.count_ruling(ruling);
-        self.entries.push(Recorded::About(about, note::JUDGED, ruling.note(method)));
+        self.hand.entries.push(Recorded::About(about, note::JUDGED, ruling.note(method)));
         self.note_uses(&ruling.uses);
     }
 }

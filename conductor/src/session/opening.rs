@@ -36,7 +36,7 @@ impl Session {
         let id = self.number(Request { editor_id, ..Request::ours(Purpose::Open) });
         let is_again = std::mem::replace(&mut self.is_asked, true);
         if !is_again {
-            self.outgoing.push((0, id.value()));
+            self.hand.outgoing.push((0, id.value()));
         }
         let mut out = BytesMut::new();
         splice(
@@ -172,7 +172,7 @@ impl Session {
             (None, false, true) => "editor left",
         };
         self.recorder.note(note::SESSION_ENDED, &json!({ "reason": reason }));
-        self.class = Class::Stop;
+        self.hand.class = Class::Stop;
         self.commit(Input::Nothing);
         self.recorder.leave();
     }

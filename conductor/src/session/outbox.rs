@@ -83,6 +83,28 @@ pub(super) struct Outgoing {
 /// Tells a job whether what asked for it was written, and where.
 pub(super) type Gate = oneshot::Sender<Result<Option<Ticket>, Arc<str>>>;
 
+/// What is being handled, and what follows from it, until `commit` has written and sent that.
+#[derive(Debug, Default)]
+pub(super) struct InHand {
+    /// What is recorded besides it.
+    pub(super) entries: Vec<Entry>,
+    /// The ids that it goes on with, by the frame's place in its run.
+    pub(super) outgoing: Vec<(u32, u64)>,
+    staged: Vec<Outgoing>,
+    /// The weightiest of what follows.
+    pub(super) class: Class,
+    /// Where in its run the frame in hand stands.
+    pub(super) index: u32,
+    /// Jobs of this host that wait to hear of their record.
+    pub(super) gates: Vec<Gate>,
+    /// It is recorded later, when its turn comes.
+    pub(super) deferred: bool,
+    /// The answer to it shows all options.
+    pub(super) shows_options: bool,
+    /// Which frame of the run the editor does not get.
+    pub(super) kept_back: Option<u32>,
+}
+
 /// Something that waits for room, or for its record to be on disk.
 #[derive(Debug)]
 pub(super) struct Waiting {
@@ -111,7 +133,7 @@ impl Session {
 
     /// Answers a request from a seat.
     pub(super) fn answer(&mut self, seat: u32, line: Bytes) {
-        self.entries.push(Entry::Said(Destination::Editor, line.clone()));
+        self.hand.entries.push(Entry::Said(Destination::Editor, line.clone()));
         self.relay_answer(seat, line, Class::Stop);
     }
 
@@ -122,14 +144,14 @@ impl Session {
 
     /// Says something to the agent.
     pub(super) fn say_agent(&mut self, line: Bytes, class: Class) {
-        self.entries.push(Entry::Said(Destination::Agent, line.clone()));
+        self.hand.entries.push(Entry::Said(Destination::Agent, line.clone()));
         self.relay_agent(line, class);
     }
 
     /// Says something to the editor. Nobody must wait for a disk to learn that
     /// it is refused something or that it has ended.
     pub(super) fn say_editor(&mut self, line: Bytes) {
-        self.entries.push(Entry::Said(Destination::Editor, line.clone()));
+        self.hand.entries.push(Entry::Said(Destination::Editor, line.clone()));
         self.relay_editor(Packet { frames: line, count: 1 }, Class::Stop);
     }
 
@@ -140,7 +162,7 @@ impl Session {
 
     /// Says something to the editor that others build on.
     pub(super) fn tell_editor(&mut self, line: Bytes) {
-        self.entries.push(Entry::Said(Destination::Editor, line.clone()));
+        self.hand.entries.push(Entry::Said(Destination::Editor, line.clone()));
         self.relay_editor(Packet { frames: line, count: 1 }, Class::Stream);
     }
 
@@ -152,7 +174,7 @@ impl Session {
             return;
         }
         let line = acp::notice(&self.open.id.to_string(), severity, title, text);
-        self.entries.push(Entry::Said(Destination::Editor, line.clone()));
+        self.hand.entries.push(Entry::Said(Destination::Editor, line.clone()));
         if to_lead {
             self.relay_editor(Packet { frames: line, count: 1 }, Class::Stream);
         }
@@ -174,8 +196,8 @@ impl Session {
     }
 
     fn stage(&mut self, to: To, packet: Packet, class: Class) {
-        self.class = self.class.max(class);
-        self.staged.push(Outgoing { to, packet, class });
+        self.hand.class = self.hand.class.max(class);
+        self.hand.staged.push(Outgoing { to, packet, class });
     }
 
     /// Ends the handling of something: it is written down, then what follows
@@ -183,21 +205,21 @@ impl Session {
     pub(super) fn commit(&mut self, input: Input<'_>) {
         let first = self.recorder.last_seq() + 1;
         match input {
-            Input::Run(run) => match self.kept_back.take() {
-                None => self.recorder.run(Origin::Agent, Destination::Editor, &self.outgoing, run),
+            Input::Run(run) => match self.hand.kept_back.take() {
+                None => self.recorder.run(Origin::Agent, Destination::Editor, &self.hand.outgoing, run),
                 Some(kept) => self.record_without(run, kept),
             },
-            Input::Frame(seat, frame) if !self.deferred => {
-                let id = self.outgoing.first().map(|(_, id)| *id);
+            Input::Frame(seat, frame) if !self.hand.deferred => {
+                let id = self.hand.outgoing.first().map(|(_, id)| *id);
                 self.record_editor(seat, frame, id);
             }
             Input::Frame(..) | Input::Nothing => {}
         }
         let heard = self.recorder.last_seq();
         let mut said = heard;
-        self.outgoing.clear();
-        self.deferred = false;
-        for entry in std::mem::take(&mut self.entries) {
+        self.hand.outgoing.clear();
+        self.hand.deferred = false;
+        for entry in std::mem::take(&mut self.hand.entries) {
             match entry {
                 Entry::Said(to, line) => {
                     self.recorder.frame(Origin::Conductor, to, None, &line);
@@ -227,7 +249,7 @@ impl Session {
         for index in 0..run.len() {
             let at = index as u32;
             let to = if at == kept { Destination::Record } else { Destination::Editor };
-            let id = self.outgoing.iter().find(|(of, _)| *of == at).map(|(_, id)| (0, *id));
+            let id = self.hand.outgoing.iter().find(|(of, _)| *of == at).map(|(_, id)| (0, *id));
             self.recorder.run(Origin::Agent, to, id.as_slice(), &run.frame(index).into());
         }
     }
@@ -253,15 +275,15 @@ impl Session {
 
     /// Writes what is pending and lets go what waited for that.
     pub(super) fn write(&mut self) {
-        let class = std::mem::take(&mut self.class);
+        let class = std::mem::take(&mut self.hand.class);
         // What stops something is written in any case, but that takes no effect
         // with it.
         if class == Class::Stop
             && let Some(why) = self.journal.refusing()
         {
             self.refuse_effects(&why);
-            if !self.entries.is_empty() {
-                self.class = class;
+            if !self.hand.entries.is_empty() {
+                self.hand.class = class;
                 return self.commit(Input::Nothing);
             }
         }
@@ -273,20 +295,20 @@ impl Session {
                     self.release(held, ticket);
                 }
                 // The vector is kept: this happens for every run.
-                let mut staged = std::mem::take(&mut self.staged);
+                let mut staged = std::mem::take(&mut self.hand.staged);
                 for outgoing in staged.drain(..) {
                     self.release(outgoing, ticket);
                 }
-                self.staged = staged;
-                for gate in self.gates.drain(..) {
+                self.hand.staged = staged;
+                for gate in self.hand.gates.drain(..) {
                     gate.send(Ok(ticket)).ok();
                 }
             }
             Err(why) => {
-                for gate in self.gates.drain(..) {
+                for gate in self.hand.gates.drain(..) {
                     gate.send(Err(why.clone())).ok();
                 }
-                for outgoing in std::mem::take(&mut self.staged) {
+                for outgoing in std::mem::take(&mut self.hand.staged) {
                     match outgoing.class {
                         Class::Stream => self.held.push(outgoing),
                         Class::Stop => {
@@ -298,7 +320,7 @@ impl Session {
                 }
                 // The refusals are recorded as soon as that is possible, and
                 // go out in any case.
-                if !self.entries.is_empty() {
+                if !self.hand.entries.is_empty() {
                     self.commit(Input::Nothing);
                 }
             }
@@ -306,12 +328,12 @@ impl Session {
     }
 
     fn refuse_effects(&mut self, why: &Arc<str>) {
-        for gate in self.gates.drain(..) {
+        for gate in self.hand.gates.drain(..) {
             gate.send(Err(why.clone())).ok();
         }
-        let staged = std::mem::take(&mut self.staged).into_iter();
+        let staged = std::mem::take(&mut self.hand.staged).into_iter();
         let (effects, rest): (Vec<_>, _) = staged.partition(|outgoing| outgoing.class == Class::Effect);
-        self.staged = rest;
+        self.hand.staged = rest;
         for effect in effects {
             self.effect_refused(effect.to, &effect.packet, why);
         }

@@ -291,7 +291,7 @@ impl Session {
     pub(super) fn note_shown(&mut self) {
         if let Some(shown) = self.shown() {
             let line = bytes::Bytes::from(self.options_update(&shown));
-            self.entries.push(super::Recorded::Said(Destination::Editor, line));
+            self.hand.entries.push(super::Recorded::Said(Destination::Editor, line));
             self.announced = Some(shown);
         }
     }
@@ -322,7 +322,7 @@ impl Session {
     /// knows.
     fn tell_options(&mut self, line: String) {
         let line = bytes::Bytes::from(line);
-        self.entries.push(super::Recorded::Said(Destination::Editor, line.clone()));
+        self.hand.entries.push(super::Recorded::Said(Destination::Editor, line.clone()));
         let known = Frame::parse(line.slice(..line.len() - 1)).ok().and_then(|frame| {
             let known = withheld(&self.link.capabilities, frame.bytes(), frame.peek().params)?;
             Some([&known[..], b"\n"].concat().into())

@@ -73,6 +73,8 @@ pub(super) struct Routing {
     pub(super) told_until: Option<u64>,
     /// It is on its way from another agent.
     pub(super) has_moved: bool,
+    /// Which agents were asked instead while the session was being opened, and why.
+    untold: Vec<(String, String)>,
 }
 
 /// Where a session is about to go. Not at once: what is being handled is recorded
@@ -398,14 +400,22 @@ impl Session {
         self.routing.told_until = Some(until);
         self.onward = Some(Onward::Instead(refusal));
         // The editor does not get this answer.
-        self.kept_back = Some(self.index);
+        self.hand.kept_back = Some(self.hand.index);
         true
     }
 
     fn notice_fallback(&mut self, failed: &str) {
         let to = self.routing.target.as_ref().map(|target| target.agent.clone()).unwrap_or_default();
+        self.routing.untold.push((format!("Agent `{to}` is asked instead"), failed.to_owned()));
         if self.is_open {
-            self.say_notice("warning", &format!("Agent `{to}` is asked instead"), failed);
+            self.tell_fallbacks();
+        }
+    }
+
+    /// Says which agents were asked instead: an editor knows a session only once it is open.
+    pub(super) fn tell_fallbacks(&mut self) {
+        for (title, why) in std::mem::take(&mut self.routing.untold) {
+            self.say_notice("warning", &title, &why);
         }
     }
 
@@ -423,7 +433,7 @@ impl Session {
             "attempt": self.routing.attempt,
             "failed": failed,
         });
-        self.entries.push(super::Recorded::Note(note::ROUTED, params));
+        self.hand.entries.push(super::Recorded::Note(note::ROUTED, params));
     }
 
     /// Asks the agent for what it is to be set to; whether there is anything.

@@ -230,7 +230,7 @@ impl Session {
                 self.answer(seat, Refusal::unknown_session(frame).frame(frame.get(frame.peek().id)));
             }
             // The connection has recorded those.
-            self.deferred = frame.peek().method == Method::CancelRequest;
+            self.hand.deferred = frame.peek().method == Method::CancelRequest;
             return self.commit(Input::Frame(seat, frame));
         }
         let is_answer = matches!(frame.peek().kind, Kind::Result | Kind::Error);

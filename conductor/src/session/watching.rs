@@ -166,7 +166,7 @@ impl Session {
         let shown = shown(&self.recorder.redacted(id), 100);
         warn!(tool_call = shown, "the agent acted without asking");
         self.open.metrics.unmediated.one();
-        self.entries.push(Recorded::Note(note::UNMEDIATED, json!({ "toolCallId": id })));
+        self.hand.entries.push(Recorded::Note(note::UNMEDIATED, json!({ "toolCallId": id })));
         if std::mem::replace(&mut self.watched.is_reported, true) {
             return;
         }
@@ -202,7 +202,9 @@ impl Session {
             tool_call = shown(&self.recorder.redacted(id), 100),
             "a tool call was changed after it was allowed; the turn is cancelled"
         );
-        self.entries.push(Recorded::Note(note::CHANGED, json!({ "toolCallId": id, "subActions": actions })));
+        self.hand
+            .entries
+            .push(Recorded::Note(note::CHANGED, json!({ "toolCallId": id, "subActions": actions })));
         let text = "The agent has changed a tool call after it was allowed. The turn is cancelled.";
         self.say_notice("error", "Changed after approval", text);
         self.cancel_unasked();

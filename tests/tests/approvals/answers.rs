@@ -53,10 +53,12 @@ fn an_approver_answers_what_the_driver_is_not_asked() {
 }
 
 #[test]
-fn a_denial_tells_the_agent_why() {
+fn a_denial_tells_the_agent_and_whoever_prompted_why() {
     let service = asking("driver = false").start();
     let (ann, lea) = (Person::named(&service, "ann"), approver(&service, "lea"));
-    let (mut editor, session) = open(&service, &ann);
+    let mut editor = Editor::spawn(&mut ann.command(&service, &["connect"]));
+    editor.initialize_with(&json!({ "session": { "notices": {} } }));
+    let session = editor.new_session(&service.work());
     let turn = editor.prompt_do(&session, &json!([run("make install")]));
     let asked = question(&service, &lea);
     assert!(
@@ -66,6 +68,12 @@ fn a_denial_tells_the_agent_why() {
     let answer = told(&editor.chunks(&session));
     assert_eq!(chosen(&answer), "no");
     assert_eq!(answer["result"]["_meta"]["conductor"]["reason"], "not on fridays");
+    // An agent need not pass that on.
+    let notices: Vec<_> =
+        editor.lines().into_iter().filter(|line| line.text().contains("Rejected by lea")).collect();
+    assert_eq!(notices.len(), 1, "{}", editor.story());
+    let text = notices[0].text();
+    assert!(text.contains("make install") && text.contains("not on fridays"), "{text}");
 }
 
 /// A file that an agent writes without asking for permission is asked about by us.

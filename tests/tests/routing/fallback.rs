@@ -16,6 +16,8 @@ fn opens_elsewhere(builder: Builder, why: &str) {
     let service = routed(builder).start();
     let (mut editor, result) = open(&service, &[]);
     let session = id_of(&result);
+    let notice = wait_update(&editor, "notice", |notice| notice["severity"] == "warning");
+    assert!(notice["description"].as_str().unwrap().contains("agent `b`"), "{notice}");
     assert_eq!(say(&mut editor, &session, "hello"), "end_turn");
     assert_eq!(prompts(&service, "a").len(), 1);
     let routed = notes(&service, &session, "_conductor/routed");

@@ -216,7 +216,8 @@ pub struct PromptArgs {
     /// Directory the agent works in [default: the current one]
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
-    /// Continue this session, with its agent and in its directory
+    /// Continue this session, with its agent and in its directory: its id, the beginning of it,
+    /// or `last`
     #[arg(long, value_name = "ID", conflicts_with = "agent")]
     pub session: Option<String>,
     /// Print one JSON object per event, for machines

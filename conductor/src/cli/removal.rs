@@ -20,8 +20,11 @@ pub struct RetainArgs {
     /// Remove what nothing has happened in for so long: 90d, 26w
     #[arg(long, value_name = "TIME", value_parser = clock::parse_duration)]
     pub older_than: Duration,
-    /// Only show what would be removed
+    /// Do not ask first, as is done on a terminal
     #[arg(long)]
+    pub yes: bool,
+    /// Only show what would be removed
+    #[arg(long, conflicts_with = "yes")]
     pub dry_run: bool,
     /// Print JSON, for machines
     #[arg(long)]
@@ -48,8 +51,11 @@ pub struct EraseArgs {
     /// Why, for the record; it is signed and stays
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub reason: String,
-    /// Only show what would be erased
+    /// Do not ask first, as is done on a terminal
     #[arg(long)]
+    pub yes: bool,
+    /// Only show what would be erased
+    #[arg(long, conflicts_with = "yes")]
     pub dry_run: bool,
     /// Print JSON, for machines
     #[arg(long)]

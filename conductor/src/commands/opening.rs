@@ -4,7 +4,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::conversation::{Conversation, Failure};
+use super::{
+    conversation::{Conversation, Failure},
+    ids::{self, Part},
+};
 use crate::{
     acp::{self, PROTOCOL_VERSION},
     cli::{ChoiceArgs, Global, PromptArgs},
@@ -32,14 +35,12 @@ pub(super) async fn open(global: &Global, args: &PromptArgs) -> Result<Opened, F
     let tunnel = client.tunnel(&args.choice, "conductor-prompt", Path::new(&cwd), Carry::Once).await?;
     let mut conversation = Conversation::new(client, tunnel);
     let hello = conversation.ask("initialize", &hello("conductor-prompt")).await?;
-    if let Some(id) = &args.session {
-        let cwd = match args.cwd {
-            Some(_) => cwd,
-            None => directory_of(&mut conversation, id).await?,
-        };
-        let result = reopen(&mut conversation, id, &cwd).await?;
-        choose(&mut conversation, id, &args.choice, &result).await?;
-        return Ok(Opened { conversation, session: id.clone(), can_continue: true });
+    if let Some(given) = &args.session {
+        let (session, its_cwd) = find(&mut conversation, given).await?;
+        let cwd = if args.cwd.is_some() { cwd } else { its_cwd };
+        let result = reopen(&mut conversation, &session, &cwd).await?;
+        choose(&mut conversation, &session, &args.choice, &result).await?;
+        return Ok(Opened { conversation, session, can_continue: true });
     }
     let can = &hello["agentCapabilities"];
     let can_continue = can["loadSession"] == true || can["sessionCapabilities"]["resume"].is_object();
@@ -63,24 +64,39 @@ pub(super) fn hello(name: &str) -> Value {
     })
 }
 
-/// Where a session works, by the service's list.
-pub(super) async fn directory_of(conversation: &mut Conversation, id: &str) -> Result<String, Failure> {
+/// The session that is meant, and where it works, by the service's list: by its id, by the beginning
+/// of that, or as the last one that was opened.
+pub(super) async fn find(conversation: &mut Conversation, given: &str) -> Result<(String, String), Failure> {
     let mut params = json!({});
+    let mut known = Vec::new();
     for _ in 0..MOST_PAGES {
         let page = conversation.ask("session/list", &params).await?;
-        let sessions = page["sessions"].as_array().map(Vec::as_slice).unwrap_or_default();
-        if let Some(session) = sessions.iter().find(|session| session["sessionId"] == id) {
-            return Ok(session["cwd"].as_str().unwrap_or_default().to_string());
+        for session in page["sessions"].as_array().map(Vec::as_slice).unwrap_or_default() {
+            let text = |name: &str| session[name].as_str().unwrap_or_default().to_string();
+            known.push((text("sessionId"), text("cwd")));
         }
         match page.get("nextCursor").filter(|cursor| !cursor.is_null()) {
-            Some(cursor) => params = json!({ "cursor": cursor }),
-            None => break,
+            Some(cursor) if !known.iter().any(|(id, _)| id == given) => params = json!({ "cursor": cursor }),
+            _ => break,
         }
     }
-    Err(Failure::Answered(format!(
-        "there is no session `{}` of yours. Leave --session out to begin a new one",
-        escape(id.as_bytes(), 100)
-    )))
+    let ids = || known.iter().map(|(id, _)| id.as_str());
+    let meant = match given {
+        // Ids begin with the time.
+        "last" => ids().max(),
+        given if ids::is_part(given) => {
+            ids::pick(ids(), given, Part::Beginning).map_err(Failure::Answered)?
+        }
+        given => ids().find(|id| *id == given),
+    };
+    let found = meant.and_then(|meant| known.iter().find(|(id, _)| id == meant)).cloned();
+    found.ok_or_else(|| {
+        Failure::Answered(format!(
+            "there is no session `{}` of yours; `conductor sessions ls` lists them. Leave --session out to begin \
+             a new one",
+            escape(given.as_bytes(), 100)
+        ))
+    })
 }
 
 /// Without history if the agent can do that, else with it, unseen. The agent

@@ -64,7 +64,12 @@ fn report(end: End) -> ExitCode {
                  ask for a smaller step",
             ),
             "cancelled" => {
-                say(COMMAND, "the turn was cancelled");
+                // Who pressed Ctrl-C here needs no words for it.
+                say(
+                    COMMAND,
+                    "the turn was cancelled, and not from here: the service is stopping, or somebody else in \
+                     the session has cancelled it",
+                );
                 ExitCode::from(INTERRUPTED)
             }
             other => {

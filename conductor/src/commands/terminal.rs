@@ -16,6 +16,7 @@ use nix::{
 };
 use serde_json::Value;
 
+use super::finish::tell;
 use crate::frame::is_unseen;
 
 /// The longest line a terminal hands over at once.
@@ -124,6 +125,14 @@ pub(super) fn clean(text: &str) -> Cow<'_, str> {
 pub(super) fn forget_typed() {
     // A stdin that cannot do this has nothing typed to forget.
     tcflush(io::stdin(), FlushArg::TCIFLUSH).ok();
+}
+
+/// Asks a question on a terminal; whether the answer is yes.
+pub(super) async fn confirm(question: &str) -> Result<bool, String> {
+    forget_typed();
+    tell(question);
+    let typed = read_line().await.map_err(|error| format!("cannot read the answer: {error}"))?;
+    Ok(typed.is_some_and(|typed| ["y", "yes"].contains(&typed.trim().to_ascii_lowercase().as_str())))
 }
 
 /// The next line that is typed on stdin, which is a terminal; `None` at its

@@ -4,6 +4,7 @@
 
 use std::{
     collections::HashSet,
+    io::{IsTerminal as _, stderr, stdin},
     path::{Path, PathBuf},
 };
 
@@ -19,7 +20,7 @@ use crate::{
         ids::{self, Part, pick},
         progress::ProgressLine,
         table::{Table, size},
-        terminal::{print, print_json},
+        terminal::{confirm, print, print_json},
     },
     config::Config,
     frame::escape,
@@ -95,7 +96,8 @@ impl<'a> Task<'a> {
     pub(super) async fn retain(&self, args: &RetainArgs) -> Result<(), String> {
         let age = i64::try_from(args.older_than.as_micros()).unwrap_or(i64::MAX);
         let before_us = now_us().saturating_sub(age);
-        if args.dry_run {
+        let asks = asks(args.yes, args.json);
+        if args.dry_run || asks {
             let mut remover = self.remover().await?;
             let age = Age { before_us, began_us: self.began_us(), ..Age::default() };
             let old = remover.old(&age).await;
@@ -107,9 +109,18 @@ impl<'a> Task<'a> {
                 streams: &old.streams,
                 open: old.open,
                 transcripts: &found,
+                stage: if asks && !old.streams.is_empty() { Stage::Asking } else { Stage::Trial },
                 ..Retained::default()
             };
-            return shown.print(args, before_us);
+            if args.dry_run || shown.stage == Stage::Asking {
+                shown.print(args.json, before_us)?;
+            }
+            if args.dry_run {
+                return Ok(());
+            }
+            if shown.stage == Stage::Asking && !confirm("Remove this for good? [y/N]").await? {
+                return Err("nothing was removed".to_owned());
+            }
         }
         let premises = self.premises().await?;
         let retained = Box::pin(self.retain_with(&premises, args, before_us)).await;
@@ -137,7 +148,7 @@ impl<'a> Task<'a> {
             // Whoever was killed may have left no more to do than this.
             let cleaned = remover.clean().await;
             remover.close().await;
-            Retained { open: old.open, ..Retained::default() }.print(args, before_us)?;
+            Retained { open: old.open, ..Retained::default() }.print(args.json, before_us)?;
             return cleaned.map_err(not_cleaned);
         }
         let kept = remover.kept_by_agents(&old.streams).await.map_err(say)?;
@@ -165,23 +176,35 @@ impl<'a> Task<'a> {
             months: &months,
             journal_records,
             transcripts: &transcripts,
+            stage: Stage::Done,
         };
-        shown.print(args, before_us)?;
+        shown.print(args.json, before_us)?;
         cleaned.map_err(not_cleaned)
     }
 
     /// Erases words.
     pub(super) async fn erase(&self, args: &EraseArgs) -> Result<(), String> {
         if args.dry_run {
-            return Box::pin(self.erase_with(None, args)).await;
+            return Box::pin(self.erase_with(None, args, Stage::Trial)).await;
+        }
+        if asks(args.yes, args.json) {
+            Box::pin(self.erase_with(None, args, Stage::Asking)).await?;
+            if !confirm("Erase this for good? [y/N]").await? {
+                return Err("nothing was erased".to_owned());
+            }
         }
         let premises = self.premises().await?;
-        let erased = Box::pin(self.erase_with(Some(&premises), args)).await;
+        let erased = Box::pin(self.erase_with(Some(&premises), args, Stage::Done)).await;
         premises.close().await;
         erased
     }
 
-    async fn erase_with(&self, premises: Option<&Premises>, args: &EraseArgs) -> Result<(), String> {
+    async fn erase_with(
+        &self,
+        premises: Option<&Premises>,
+        args: &EraseArgs,
+        stage: Stage,
+    ) -> Result<(), String> {
         let whose = match (&args.session, &args.user) {
             (Some(given), _) => Whose::Session(self.session(given).await?),
             (None, Some(user)) => Whose::User(user.clone()),
@@ -213,7 +236,7 @@ impl<'a> Task<'a> {
                 ),
             });
         }
-        let mut shown = Erased { dry_run: args.dry_run, ..Erased::default() };
+        let mut shown = Erased { stage, ..Erased::default() };
         if let Some(premises) = premises {
             let open = premises.withdraw(&words.sessions).await?;
             if !open.is_empty() {
@@ -321,9 +344,26 @@ fn show_paths(out: &mut String, what: &str, paths: &[PathBuf]) {
     }
 }
 
+/// Whether somebody is asked first: unattended, as by a timer, nobody could answer.
+fn asks(yes: bool, as_json: bool) -> bool {
+    !yes && !as_json && stdin().is_terminal() && stderr().is_terminal()
+}
+
+/// How far it is when something is shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Stage {
+    /// Nothing is to go.
+    Trial,
+    /// Somebody is about to be asked.
+    Asking,
+    #[default]
+    Done,
+}
+
 /// What was removed, or would be.
 #[derive(Default)]
 struct Retained<'a> {
+    stage: Stage,
     streams: &'a [Going],
     open: u64,
     months: &'a [String],
@@ -332,12 +372,12 @@ struct Retained<'a> {
 }
 
 impl Retained<'_> {
-    fn print(&self, args: &RetainArgs, before_us: i64) -> Result<(), String> {
+    fn print(&self, as_json: bool, before_us: i64) -> Result<(), String> {
         let sum = Sum::of(self.streams);
-        if args.json {
+        if as_json {
             let ids: Vec<_> = sessions_of(self.streams).iter().map(Uuid::to_string).collect();
             let told = json!({
-                "dry_run": args.dry_run,
+                "dry_run": self.stage == Stage::Trial,
                 "before_us": before_us,
                 "sessions": sum.sessions,
                 "others": sum.others,
@@ -368,20 +408,21 @@ impl Retained<'_> {
             table.row(["whole months".to_owned(), self.months.join(" ")]);
         }
         let mut out = table.lines().join("\n") + "\n";
-        let (what, done) = match args.dry_run {
-            true => ("would remove", "nothing was removed; leave out --dry-run to do it"),
-            false if self.streams.is_empty() => ("removed", "there was nothing to remove"),
-            false => ("removed", "it is removed, and that is on record"),
+        let (what, done) = match self.stage {
+            Stage::Trial => ("would remove", "nothing was removed; leave out --dry-run to do it\n"),
+            Stage::Asking => ("would remove", ""),
+            Stage::Done if self.streams.is_empty() => ("removed", "there was nothing to remove\n"),
+            Stage::Done => ("removed", "it is removed, and that is on record\n"),
         };
         show_paths(&mut out, what, self.transcripts);
-        print(&(out + done + "\n"))
+        print(&(out + done))
     }
 }
 
 /// What was erased, or would be.
 #[derive(Default)]
 struct Erased {
-    dry_run: bool,
+    stage: Stage,
     sessions: Vec<Uuid>,
     others: usize,
     frames: u64,
@@ -396,7 +437,7 @@ impl Erased {
         let texts = |ids: &[Uuid]| ids.iter().map(Uuid::to_string).collect::<Vec<_>>();
         if as_json {
             let told = json!({
-                "dry_run": self.dry_run,
+                "dry_run": self.stage == Stage::Trial,
                 "session_ids": texts(&self.sessions),
                 "others": self.others,
                 "frames": self.frames,
@@ -407,15 +448,16 @@ impl Erased {
             });
             return print_json(&told);
         }
-        let (verb, done) = match self.dry_run {
-            true => ("would remove", "nothing was erased; leave out --dry-run to do it"),
-            false => ("removed", "the words are gone, and that is on record"),
+        let (verb, done) = match self.stage {
+            Stage::Trial => ("would remove", "nothing was erased; leave out --dry-run to do it\n"),
+            Stage::Asking => ("would remove", ""),
+            Stage::Done => ("removed", "the words are gone, and that is on record\n"),
         };
         let mut table = Table::new(0);
         table.row(["sessions".to_owned(), self.sessions.len().to_string()]);
         table.row(["processes, connections, grants".to_owned(), self.others.to_string()]);
         table.row(["frames with words".to_owned(), self.frames.to_string()]);
-        if !self.dry_run {
+        if self.stage == Stage::Done {
             table.row(["records of the journal".to_owned(), self.journal_records.to_string()]);
         }
         let mut out = table.lines().join("\n") + "\n";
@@ -427,6 +469,6 @@ impl Erased {
             ));
         }
         show_paths(&mut out, "a damaged ledger may still hold the words, remove it by hand:", &self.aside);
-        print(&(out + done + "\n"))
+        print(&(out + done))
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     client::{Carry, Client},
     commands::{
         conversation::Conversation,
-        opening::{Opened, directory_of, hello},
+        opening::{Opened, find, hello},
         turn::{Attached, End, Turn},
     },
 };
@@ -30,7 +30,7 @@ pub(super) async fn run(global: &Global, args: &AttachSessionArgs) -> Result<(),
     let tunnel = client.tunnel(&choice, "conductor-attach", Path::new(""), Carry::Once).await;
     let mut conversation = Conversation::new(client, tunnel.map_err(|error| error.message)?);
     conversation.ask("initialize", &hello("conductor-attach")).await.map_err(|error| told(&error))?;
-    let cwd = directory_of(&mut conversation, &id).await.map_err(|error| told(&error))?;
+    let (id, cwd) = find(&mut conversation, &id).await.map_err(|error| told(&error))?;
     // Who cannot be asked anything must not be the one who is asked.
     let is_person = stdin().is_terminal() && stderr().is_terminal() && !args.json;
     let observes = args.observe || !is_person;

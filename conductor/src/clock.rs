@@ -32,6 +32,27 @@ pub fn age(age: Duration) -> String {
     }
 }
 
+/// A time that is left or given, as people say it, to the nearest of two units: `45s`, `30m`,
+/// `1h 30m`, `2d 3h`. An age would make two hours of which a moment is over one.
+pub fn span(span: Duration) -> String {
+    let seconds = span.saturating_add(Duration::from_millis(500)).as_secs();
+    let (large, small, names) = match seconds {
+        0 => return format!("{}ms", span.as_millis()),
+        1..3600 => (60, 1, ["m", "s"]),
+        3600..86_400 => (3600, 60, ["h", "m"]),
+        _ => (86_400, 3600, ["d", "h"]),
+    };
+    let [whole, rest] = {
+        let nearest = (seconds + small / 2) / small;
+        [nearest / (large / small), nearest % (large / small)]
+    };
+    match (whole, rest) {
+        (0, rest) => format!("{rest}{}", names[1]),
+        (whole, 0) => format!("{whole}{}", names[0]),
+        (whole, rest) => format!("{whole}{} {rest}{}", names[0], names[1]),
+    }
+}
+
 /// A moment as `2026-11-16T12:00:00Z`, from microseconds since 1970.
 pub fn rfc3339_us(at_us: i64) -> String {
     let since = Duration::from_micros(u64::try_from(at_us).unwrap_or_default());
@@ -117,6 +138,29 @@ mod tests {
         assert_eq!(rfc3339(UNIX_EPOCH - Duration::from_secs(1)), None);
         assert_eq!(age(Duration::from_secs(59)), "59s");
         assert_eq!(age(Duration::from_secs(7300)), "2h");
+    }
+
+    #[test]
+    fn a_time_that_is_left_is_the_nearest_one() {
+        for (milliseconds, said) in [
+            (0, "0ms"),
+            (499, "499ms"),
+            (500, "1s"),
+            (59_000, "59s"),
+            (59_900, "1m"),
+            (90_000, "1m 30s"),
+            (1_799_980, "30m"),
+            (1_795_000, "29m 55s"),
+            (5_400_000, "1h 30m"),
+            (7_195_000, "2h"),
+            (7_140_000, "1h 59m"),
+            (28_799_990, "8h"),
+            (86_399_990, "1d"),
+            (604_700_000, "7d"),
+            (97_200_000, "1d 3h"),
+        ] {
+            assert_eq!(span(Duration::from_millis(milliseconds)), said, "{milliseconds}");
+        }
     }
 
     #[test]

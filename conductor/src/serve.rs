@@ -25,7 +25,7 @@ use tracing::{error, info, warn};
 
 use self::{
     files::Files,
-    loading::{Prepared, load, reload, remark},
+    loading::{Prepared, load, reload, remark, warn_of_roots},
     record::{open_journal, open_ledger, open_store, start_feed},
 };
 use crate::{
@@ -38,7 +38,7 @@ use crate::{
     config::Config,
     connection::Hub,
     feed::Feed,
-    grpc,
+    grpc, heap,
     identity::{door::Door, oidc::Keys},
     journal::Recording,
     ledger::history::History,
@@ -78,6 +78,7 @@ pub fn run(global: &Global, args: &ServeArgs) -> ExitCode {
             return ExitCode::from(BAD_CONFIG);
         }
     };
+    heap::keep_freed();
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = match builder.worker_threads(workers()).enable_all().build() {
         Ok(runtime) => runtime,
@@ -162,6 +163,7 @@ async fn serve(
     let tasks = Tasks::counted(metrics.clone());
     let (publish, configured) = watch::channel(config.clone());
     tasks.start("remarks", remark(policy.file().map(Path::to_path_buf)));
+    tasks.start("roots", warn_of_roots(config.clone()));
     let (rule, policy) = Live::new(policy);
     let journal = open_journal(&state, &config)?;
     let ledger = open_ledger(args, &config, state.path(), &journal, shipping, &metrics).await?;
@@ -372,6 +374,10 @@ fn bind(address: SocketAddr) -> Result<TcpListener, String> {
         std::io::ErrorKind::AddrInUse => format!(
             "{address} is taken; is another conductor running? Choose another address with --listen, \
              or any free port with --listen 127.0.0.1:0"
+        ),
+        std::io::ErrorKind::PermissionDenied if address.port() < 1024 => format!(
+            "cannot listen on {address}: {error}; choose a port from 1024 on, or give the program the right to those \
+             below (CAP_NET_BIND_SERVICE; in a unit, AmbientCapabilities=)"
         ),
         _ => format!("cannot listen on {address}: {error}"),
     })

@@ -152,7 +152,7 @@ fn who_may_log_in_where() {
         "{unknown:?}"
     );
     let nobody = ann.run(&service, &["agents", "login", "nobody"]);
-    assert!(told(&nobody).contains("there is no agent `nobody`"), "{nobody:?}");
+    assert!(told(&nobody).contains("there is no agent `nobody`; there are: "), "{nobody:?}");
     // A home that all share is not for everybody to log in to.
     let shared = ann.run(&service, &["agents", "login", "fake", "--method", "tui"]);
     assert!(told(&shared).contains("is for administrators"), "{shared:?}");

@@ -186,6 +186,22 @@ fn a_directory_of_the_request_is_where_paths_lead() {
 }
 
 #[test]
+fn without_a_request_it_says_how_to_make_one_and_people_are_told_who_is_asked() {
+    let (_kept, policy) = file(RULES);
+    let (code, out, told) = run(&["explain", "--policy", &policy], "\n");
+    assert_eq!(code, Some(1), "{out}");
+    assert!(told.contains("name what to explain, as in `conductor policy explain --run"), "{told}");
+    assert_eq!(serde_json::from_str::<Value>(&out).unwrap()["decision"], "deny", "nobody takes it for a yes");
+    let asks = format!(
+        "{RULES}\n[[rule]]\nid = 'careful'\neffect = 'ask'\nreason = 'r'\n\
+        run = {{ program = ['make'] }}\nask = {{ self = false, timeout = '30m' }}\n"
+    );
+    let (_kept, policy) = file(&asks);
+    let (_, out, _) = run(&["explain", "--policy", &policy, "--run", "make"], "");
+    assert!(out.contains("answered by an approver or the driver, not their own, within 30m\n"), "{out}");
+}
+
+#[test]
 fn a_batch_is_answered_line_by_line() {
     let (_kept, policy) = file(RULES);
     let mut child = command(&["explain", "--batch", "--policy", &policy]).spawn().unwrap();

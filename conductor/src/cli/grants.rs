@@ -134,7 +134,7 @@ pub struct ListGrantsArgs {
 /// Which grant to show.
 #[derive(Debug, Args)]
 pub struct ShowGrantArgs {
-    /// The grant's id, or its beginning if there is only one such
+    /// The grant's id, or its beginning or end if there is only one such
     pub id: String,
     /// Where the service is.
     #[command(flatten)]
@@ -147,7 +147,7 @@ pub struct ShowGrantArgs {
 /// Which grant to take back.
 #[derive(Debug, Args)]
 pub struct RevokeGrantArgs {
-    /// The grant's id, or its beginning if there is only one such
+    /// The grant's id, or its beginning or end if there is only one such
     #[arg(required_unless_present = "by", conflicts_with = "by")]
     pub id: Option<String>,
     /// All that this user has given, as far as you may take them back

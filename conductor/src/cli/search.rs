@@ -18,7 +18,7 @@ use crate::{clock, ledger::search::Kind};
     whole is a phrase. Of commands and paths any part of three characters or more is found, as it is typed.\n\
     The best hits come first, among the 256 newest; then those before them.")]
 pub struct SearchArgs {
-    /// What to search for; put it in quotes if it has any of \" * -
+    /// What to search for; put it in quotes if it has any of " * -
     #[arg(required = true, value_name = "TEXT")]
     pub text: Vec<String>,
     /// Where the record is.

@@ -3,10 +3,7 @@
 mod shown;
 mod watching;
 
-use std::{
-    io::{IsTerminal as _, stdout},
-    process::ExitCode,
-};
+use std::{io::stdout, process::ExitCode};
 
 use serde_json::json;
 
@@ -61,6 +58,14 @@ async fn list(global: &Global, args: &ListApprovalsArgs) -> Result<(), String> {
         let all: Vec<_> = listed.approvals.iter().map(as_json).collect();
         return print_json(&json!({ "approvals": all, "has_more": listed.has_more }));
     }
+    if listed.approvals.is_empty() {
+        let none = match args.all {
+            true => "nothing was left to people yet that you may see",
+            false => "nothing waits for an answer; --all lists what was answered, too",
+        };
+        say(COMMAND, none);
+        return Ok(());
+    }
     let now = now_us();
     let mut table = Table::new(0);
     table.row(["ID", "AGE", "LEFT", "FOR", "AGENT", "RULE", "STATE", "WOULD"]);
@@ -86,9 +91,6 @@ async fn list(global: &Global, args: &ListApprovalsArgs) -> Result<(), String> {
     let mut lines = table.lines().into_iter();
     let mut out = lines.next().map(|header| format!("{}\n", style.bold(&header))).unwrap_or_default();
     lines.for_each(|line| out.push_str(&(line + "\n")));
-    if listed.approvals.is_empty() && stdout().is_terminal() {
-        out.push_str("nothing waits for an answer\n");
-    }
     print(&out)?;
     if listed.has_more {
         say(COMMAND, &format!("there are more than {}; --limit shows more", listed.approvals.len()));

@@ -24,7 +24,7 @@ use crate::{
         ShowGrantArgs,
     },
     client::Client,
-    clock::{age, rfc3339_us},
+    clock::{rfc3339_us, span},
     frame::escape,
     proto::{
         CreateGrantRequest, CreateGrantResponse, GetGrantRequest, Grant, GrantAction, GrantLike, GrantScope,
@@ -77,12 +77,7 @@ async fn give(global: &Global, args: &GiveGrantArgs) -> Result<(), String> {
         return print(&if args.json { as_answer(&shown) } else { preview(&shown) });
     }
     if !args.yes {
-        terminal::forget_typed();
-        tell(&format!("{}Grant this? [y/N]", preview(&shown)));
-        let typed =
-            terminal::read_line().await.map_err(|error| format!("cannot read the answer: {error}"))?;
-        let typed = typed.unwrap_or_default();
-        if !["y", "yes"].contains(&typed.trim().to_ascii_lowercase().as_str()) {
+        if !terminal::confirm(&format!("{}Grant this? [y/N]", preview(&shown))).await? {
             return Err("nothing was granted".to_owned());
         }
     } else if !args.json {
@@ -169,6 +164,10 @@ async fn list(global: &Global, args: &ListGrantsArgs) -> Result<(), String> {
         let grants: Vec<_> = grants.iter().map(as_json).collect();
         return print_json(&json!({ "grants": grants, "has_more": has_more }));
     }
+    if grants.is_empty() {
+        say(COMMAND, "no grant holds; `conductor grants give` gives one");
+        return Ok(());
+    }
     let mut table = Table::new(0);
     table.row(["ID", "SCOPE", "WHAT", "USES", "LEFT", "BY"]);
     for grant in &grants {
@@ -185,9 +184,6 @@ async fn list(global: &Global, args: &ListGrantsArgs) -> Result<(), String> {
     let mut lines = table.lines().into_iter();
     let mut out = lines.next().map(|header| format!("{}\n", style.bold(&header))).unwrap_or_default();
     lines.for_each(|line| out.push_str(&(line + "\n")));
-    if grants.is_empty() && stdout().is_terminal() {
-        out.push_str("none; give one with `conductor grants give`\n");
-    }
     print(&out)?;
     if has_more {
         say(COMMAND, &format!("there are more than {}; --limit shows more", grants.len()));
@@ -265,7 +261,7 @@ fn revoked(grant: &Grant) -> String {
     format!("grant {} for {} is revoked\n", grant.id, escape(where_of(grant).as_bytes(), SHOWN))
 }
 
-/// The id that is meant: itself, or its beginning.
+/// The id that is meant: itself, its beginning, or its end.
 async fn resolve(client: &Client, given: &str) -> Result<String, String> {
     if given.parse::<uuid::Uuid>().is_ok() {
         return Ok(given.to_owned());
@@ -277,10 +273,12 @@ async fn resolve(client: &Client, given: &str) -> Result<String, String> {
         ));
     }
     let grants = all(client).await?;
-    let found = pick(grants.iter().map(|grant| grant.id.as_str()), given, Part::Beginning)?;
+    let found = pick(grants.iter().map(|grant| grant.id.as_str()), given, Part::Either)?;
     found.map(str::to_owned).ok_or_else(|| {
         let shown = escape(given.as_bytes(), 40);
-        format!("no grant that holds has an id that begins with `{shown}`; `conductor grants ls` lists them")
+        format!(
+            "no grant that holds has an id that begins or ends with `{shown}`; `conductor grants ls` lists them"
+        )
     })
 }
 
@@ -360,7 +358,7 @@ fn uses(grant: &Grant) -> String {
 /// How long it still holds.
 fn left(grant: &Grant) -> String {
     let expires = UNIX_EPOCH + Duration::from_micros(u64::try_from(grant.expires_us).unwrap_or_default());
-    age(expires.duration_since(SystemTime::now()).unwrap_or_default())
+    span(expires.duration_since(SystemTime::now()).unwrap_or_default())
 }
 
 fn as_json(grant: &Grant) -> Value {

@@ -14,6 +14,7 @@ pub(super) enum Part {
     Beginning,
     /// Ids begin with the time, so their ends differ most.
     End,
+    Either,
 }
 
 /// Whether this can be a part of an id.
@@ -31,13 +32,18 @@ pub(super) fn pick<'a>(
     let has_part = |id: &&str| match part {
         Part::Beginning => id.starts_with(&given),
         Part::End => id.ends_with(&given),
+        Part::Either => id.starts_with(&given) || id.ends_with(&given),
     };
     let found: Vec<&str> = ids.into_iter().filter(has_part).take(CANDIDATES + 1).collect();
     match found.as_slice() {
         [] => Ok(None),
         [only] => Ok(Some(*only)),
         many => {
-            let how = if part == Part::Beginning { "begin" } else { "end" };
+            let how = match part {
+                Part::Beginning => "begin",
+                Part::End => "end",
+                Part::Either => "begin or end",
+            };
             let more = if many.len() > CANDIDATES { " …" } else { "" };
             let shown = many[..many.len().min(CANDIDATES)].join(" ");
             let given = escape(given.as_bytes(), 40);
@@ -56,6 +62,10 @@ mod tests {
         assert_eq!(pick(ids, "0190C", Part::Beginning), Ok(Some("0190ccdd-2")));
         assert_eq!(pick(ids, "-2", Part::End), Ok(Some("0190ccdd-2")));
         assert_eq!(pick(ids, "02", Part::Beginning), Ok(None));
+        assert_eq!(pick(ids, "0190C", Part::Either), Ok(Some("0190ccdd-2")));
+        assert_eq!(pick(ids, "aabb-1", Part::Either), Ok(Some("0190aabb-1")));
+        let several = pick(ids, "1", Part::Either);
+        assert!(several.is_err_and(|why| why.starts_with("several ids begin or end with `1`")));
         let several = pick(ids, "0190aa", Part::Beginning);
         assert_eq!(
             several,

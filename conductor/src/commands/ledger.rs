@@ -157,12 +157,18 @@ pub(super) async fn ask(
 
 /// SQLite would say no more than that it cannot open something.
 pub(super) fn exists(settings: &Settings) -> Result<(), String> {
-    match settings.place() {
-        Ok(ledger::settings::Place::Sqlite(file)) if !file.exists() => Err(format!(
-            "there is no ledger at {}; `conductor serve` makes it, or name another with --database-url",
-            file.display()
+    let Ok(ledger::settings::Place::Sqlite(file)) = settings.place() else { return Ok(()) };
+    let shown = file.display();
+    match file.try_exists() {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(format!(
+            "there is no ledger at {shown}; `conductor serve` makes it, or name another with --database-url"
         )),
-        _ => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Err(format!(
+            "cannot read the ledger {shown}: {error}; run this as the user that the service runs as, or name another \
+             ledger with --database-url"
+        )),
+        Err(error) => Err(format!("cannot read the ledger {shown}: {error}")),
     }
 }
 
@@ -202,4 +208,22 @@ async fn import(settings: &Settings, file: &Path) -> Result<(), String> {
         n => format!("; {n} have a number that another frame has, and are in frame_conflicts"),
     };
     print(&format!("{} frames of {from} are new in {to}{conflicts}\n", written.new))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ledger_that_is_not_there_is_told_from_one_that_cannot_be_looked_at() {
+        let directory = tempfile::tempdir().unwrap();
+        let none = exists(&Settings::embedded(directory.path())).unwrap_err();
+        assert!(none.starts_with("there is no ledger at"), "{none}");
+        // Root may look everywhere, but nobody can look into a file as a directory.
+        let file = directory.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let unseen = exists(&Settings::embedded(&file)).unwrap_err();
+        assert!(unseen.starts_with("cannot read the ledger") && unseen.contains("file/ledger"), "{unseen}");
+    }
 }

@@ -1,14 +1,11 @@
 //! `conductor token`: gives others access to the service, and takes it back.
 
-use std::{
-    io::{IsTerminal as _, stdout},
-    process::ExitCode,
-};
+use std::{io::stdout, process::ExitCode};
 
 use serde_json::{Value, json};
 
 use super::{
-    finish::{explain, finish, tell},
+    finish::{explain, finish, say, tell},
     ids::{self, Part, pick},
     table::Table,
     terminal::{Style, in_json, print, print_json},
@@ -22,12 +19,15 @@ use crate::{
     tls,
 };
 
+/// What messages are said under.
+const COMMAND: &str = "token";
+
 /// How much of one value is shown in a table.
 const SHOWN: usize = 100;
 
 /// Runs the command.
 pub fn run(global: &Global, args: &TokenArgs) -> ExitCode {
-    finish("token", async {
+    finish(COMMAND, async {
         match &args.action {
             TokenAction::Create(args) => create(global, args).await,
             TokenAction::Ls(args) => list(global, args).await,
@@ -103,6 +103,10 @@ async fn list(global: &Global, args: &ListTokensArgs) -> Result<(), String> {
         let tokens: Vec<_> = tokens.iter().map(as_json).collect();
         return print_json(&json!({ "tokens": tokens }));
     }
+    if tokens.is_empty() {
+        say(COMMAND, "there are no tokens; `conductor token create --user NAME` makes one");
+        return Ok(());
+    }
     let mut table = Table::new(0);
     table.row(["ID", "USER", "TEAMS", "ROLE", "STATE", "EXPIRES", "MADE BY"]);
     for token in &tokens {
@@ -121,9 +125,6 @@ async fn list(global: &Global, args: &ListTokensArgs) -> Result<(), String> {
     let mut lines = table.lines().into_iter();
     let mut out = lines.next().map(|header| format!("{}\n", style.bold(&header))).unwrap_or_default();
     lines.for_each(|line| out.push_str(&(line + "\n")));
-    if tokens.is_empty() && stdout().is_terminal() {
-        out.push_str("none; make one with `conductor token create --user NAME`\n");
-    }
     print(&out)
 }
 

@@ -36,7 +36,6 @@ const LONGEST_NAME: usize = 64;
 /// Refuses what makes no sense and expands `~`.
 pub(super) fn check(config: &mut Config, origins: &Origins, home: Option<&Path>) -> Result<(), ConfigError> {
     let checker = Checker { origins, home };
-    checker.exposed(config)?;
     checker.access(config)?;
     checker.service(config)?;
     checker.journal(config)?;
@@ -82,7 +81,9 @@ pub(super) fn check(config: &mut Config, origins: &Origins, home: Option<&Path>)
     for index in 0..config.route.len() {
         checker.route(config, index)?;
     }
-    checker.default(config)
+    checker.default(config)?;
+    // Last: whether something is a secret is worth saying of what makes sense.
+    checker.exposed(config)
 }
 
 struct Checker<'a> {

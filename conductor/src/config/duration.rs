@@ -1,30 +1,48 @@
 //! Durations are written as text, `"250ms"`, `"30s"`, `"5m"`, `"2h"` or
 //! `"7d"`, because a bare number leaves the unit to memory.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
-use serde::{Deserialize, Deserializer, de::Error};
+use serde::{
+    Deserializer,
+    de::{Error, Visitor},
+};
 
-use super::error::{quoted, remark};
+use super::error::{DURATION, quoted, remark};
 
 /// Longer is surely a mistake, and keeps sums of deadlines far from overflow.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-    let text = String::deserialize(from)?;
-    let parsed = parse(&text).ok_or_else(|| {
-        D::Error::custom(remark(
-            &format!("{} is not a duration", quoted(&text)),
-            "write a whole number and a unit, as in \"250ms\", \"30s\", \"5m\", \"2h\" or \"7d\"",
-        ))
-    })?;
-    if parsed > LONGEST {
-        return Err(D::Error::custom(remark(
-            &format!("{} is longer than a year", quoted(&text)),
-            "write at most \"365d\"",
-        )));
+    from.deserialize_str(Written)
+}
+
+/// A duration as it is written. It says what it expects, so that whoever writes a bare number is
+/// told of a duration and not of any text.
+struct Written;
+
+impl Visitor<'_> for Written {
+    type Value = Duration;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(DURATION)
     }
-    Ok(parsed)
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Duration, E> {
+        let parsed = parse(text).ok_or_else(|| {
+            E::custom(remark(
+                &format!("{} is not a duration", quoted(text)),
+                "write a whole number and a unit, as in \"250ms\", \"30s\", \"5m\", \"2h\" or \"7d\"",
+            ))
+        })?;
+        if parsed > LONGEST {
+            return Err(E::custom(remark(
+                &format!("{} is longer than a year", quoted(text)),
+                "write at most \"365d\"",
+            )));
+        }
+        Ok(parsed)
+    }
 }
 
 fn parse(text: &str) -> Option<Duration> {

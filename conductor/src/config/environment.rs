@@ -147,7 +147,12 @@ fn lay_over(
     if let Kind::UnknownField(field, known) = &error.kind {
         let table = &error.path[..error.path.len().saturating_sub(1)];
         let hint = match nearest(field, known.iter().copied()) {
-            Some(guess) => format!("did you mean {}? unset it otherwise", variable_name(table, guess)),
+            Some(guess) => {
+                // What is beneath it, the error does not say.
+                let beneath = path.get(error.path.len()..).unwrap_or_default();
+                let meant = variable_name(&[table, &[guess.to_owned()], beneath].concat());
+                format!("did you mean {meant}? unset it otherwise")
+            }
             None => format!("unset it; keys there: {}", known.join(", ")),
         };
         let what = format!(
@@ -194,8 +199,8 @@ fn agent_name(part: String, merged: &Figment) -> String {
     agents.into_keys().find(|name| name.replace('-', "_") == part).unwrap_or(part)
 }
 
-fn variable_name(table: &[String], key: &str) -> String {
-    let parts: Vec<_> = table.iter().map(String::as_str).chain([key]).map(str::to_ascii_uppercase).collect();
+fn variable_name(path: &[String]) -> String {
+    let parts: Vec<_> = path.iter().map(|part| part.to_ascii_uppercase()).collect();
     format!("{PREFIX}{}", parts.join("__"))
 }
 

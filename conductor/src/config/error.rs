@@ -116,12 +116,18 @@ pub(super) fn explain(kind: &Kind, path: &[String]) -> (String, String) {
     }
 }
 
+/// What is expected where a duration or a size is.
+pub(super) const DURATION: &str = "a duration";
+pub(super) const SIZE: &str = "a size";
+
 /// The kind of value that was expected, and an example of it.
 fn wanted(expected: &str) -> (&str, &str) {
     match expected {
         "usize" => ("a whole number that is not negative", "a number without quotes, as in 4"),
         "a boolean" => ("true or false", "true or false, without quotes"),
         "a string" | "path string" | "a path string" => ("text", "it in quotes, as in \"text\""),
+        DURATION => (DURATION, "a number and a unit in quotes, as in \"10s\""),
+        SIZE => (SIZE, "a number and a unit in quotes, as in \"64MiB\""),
         "a sequence" => ("a list", "a list, as in [\"one\", \"two\"]"),
         "a map" => ("a table", "a table, as in { name = \"value\" }"),
         other if other.starts_with("struct") => ("a table", "its keys beneath a [table] header"),

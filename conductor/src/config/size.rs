@@ -1,15 +1,35 @@
 //! Sizes are written as text, `"512KiB"`, `"64MiB"`, `"10GiB"` or `"1TiB"`,
 //! because a bare number leaves the unit to memory.
 
-use serde::{Deserialize, Deserializer, de::Error};
+use std::fmt;
 
-use super::error::{quoted, remark};
+use serde::{
+    Deserializer,
+    de::{Error, Visitor},
+};
+
+use super::error::{SIZE, quoted, remark};
 
 /// More is surely a mistake, and keeps sums of sizes far from overflow.
 const LARGEST: u64 = 1 << 50;
 
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    read(&String::deserialize(from)?).map_err(D::Error::custom)
+    from.deserialize_str(Written)
+}
+
+/// A size as it is written, which says what it expects as durations do.
+struct Written;
+
+impl Visitor<'_> for Written {
+    type Value = u64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(SIZE)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<u64, E> {
+        read(text).map_err(E::custom)
+    }
 }
 
 /// The size that a text says, or what is wrong with it.

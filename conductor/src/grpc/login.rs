@@ -13,7 +13,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
-use super::sessions::inner;
+use super::{sessions::inner, tunnel::no_agent};
 use crate::{
     acp::{
         EditorCapabilities,
@@ -128,7 +128,7 @@ fn whom(caller: Caller, start: &LoginStart) -> Result<Caller, Status> {
 async fn choose(hub: &Hub, caller: &Caller, start: &LoginStart) -> Result<(config::Agent, Method), Status> {
     let config = hub.config.borrow().clone();
     let name = escape(start.agent.as_bytes(), 100);
-    let unknown = || Status::not_found(format!("there is no agent `{name}`"));
+    let unknown = || Status::not_found(no_agent(&config, &start.agent));
     let agent = config.agents.get(&start.agent).cloned().ok_or_else(unknown)?;
     may_use(hub, caller, &agent.name).map_err(|refusal| Status::permission_denied(refusal.message))?;
     let hello = hub.pool.hello(key_of(hub, caller, &agent), &caller.user, Purpose::Login).await;

@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use super::{breakage::Breakage, incoming::Admission, layers};
 use crate::{
+    config::Config,
     connection::{self, End, Greeting, Hub},
     frame::{self, MAX_FRAME},
     identity::Caller,
@@ -180,12 +181,15 @@ fn welcome(attached: &Attached, resumed: bool) -> Welcome {
 /// What is wrong with the name of an agent; nothing if it is one, or none.
 pub(super) fn unknown_agent(hub: &Hub, name: &str) -> Option<String> {
     let config = hub.config.borrow();
-    if name.is_empty() || config.agents.contains_key(name) {
-        return None;
-    }
+    let is_fine = name.is_empty() || config.agents.contains_key(name);
+    (!is_fine).then(|| no_agent(&config, name))
+}
+
+/// That there is no agent of this name, and which there are.
+pub(super) fn no_agent(config: &Config, name: &str) -> String {
     let known: Vec<&str> = config.agents.keys().map(String::as_str).collect();
     let asked = frame::escape(name.as_bytes(), 100);
-    Some(format!("there is no agent `{asked}`; there are: {}", known.join(", ")))
+    format!("there is no agent `{asked}`; there are: {}", known.join(", "))
 }
 
 fn greeting(hello: Hello, client: String, again: bool) -> Greeting {

@@ -85,9 +85,17 @@ fn from_database(error: &dyn DatabaseError) -> LedgerError {
     if is_postgres { from_postgres(&code, text) } else { from_sqlite(&code, text) }
 }
 
+/// The table that is there as soon as any is.
+const FIRST_TABLE: &str = "_sqlx_migrations";
+
 /// By SQLSTATE; the class is its first two characters.
 fn from_postgres(code: &str, text: String) -> LedgerError {
     let remedy = match code {
+        "42P01" if text.contains(FIRST_TABLE) => {
+            let why = "the database has no tables of the ledger yet; `conductor serve` or `conductor ledger migrate` \
+                       makes them";
+            return LedgerError::Unavailable(why.to_owned());
+        }
         "23505" => return LedgerError::Duplicate(text),
         "25006" => "the database is read-only; make it writable or set ledger.url to one that is",
         "28P01" | "28000" => {
@@ -125,5 +133,19 @@ fn from_sqlite(code: &str, text: String) -> LedgerError {
         // FULL
         (_, 13) => LedgerError::Unavailable(format!("{text}: make room on the disk of the state directory")),
         _ => LedgerError::Unavailable(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_database_is_told_from_one_whose_schema_is_older() {
+        let said = |text: &str| from_postgres("42P01", text.to_owned()).to_string();
+        let empty = said("relation \"_sqlx_migrations\" does not exist (42P01)");
+        assert!(empty.contains("no tables of the ledger yet; `conductor serve`"), "{empty}");
+        let older = said("relation \"search_docs\" does not exist (42P01)");
+        assert!(older.contains("search_docs") && older.contains("set ledger.owner_url"), "{older}");
     }
 }

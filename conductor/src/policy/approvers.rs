@@ -7,6 +7,8 @@ use std::{borrow::Cow, cmp::Ordering, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
+use crate::clock;
+
 /// What one rule says of how it asks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AskTerms {
@@ -160,7 +162,7 @@ pub fn words(terms: &[Arc<AskTerms>]) -> String {
         words.push_str(", not their own");
     }
     if let Some(timeout) = timeout(terms) {
-        words.push_str(&format!(", within {timeout:?}"));
+        words.push_str(&format!(", within {}", clock::span(timeout)));
     }
     words
 }
@@ -277,6 +279,16 @@ mod tests {
         ] {
             assert_eq!(compare(then, now), wanted, "{} → {}", words(then), words(now));
         }
+    }
+
+    #[test]
+    fn words_say_who_answers_and_for_how_long_it_waits() {
+        assert_eq!(words(&[]), "an approver or the driver");
+        let others = terms(|terms| {
+            (terms.driver, terms.is_own_allowed) = (false, false);
+            terms.timeout = Some(Duration::from_secs(1800));
+        });
+        assert_eq!(words(&others), "an approver, not their own, within 30m");
     }
 
     #[test]

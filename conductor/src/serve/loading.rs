@@ -107,6 +107,7 @@ pub(super) async fn reload(
             }
             reloads.of(Reloaded::Config).one();
             publish.send_replace(config.clone());
+            hub.tasks.start("roots", warn_of_roots(config.clone()));
             hub.router.limits().apply(config.limits.clone());
             hub.pool.reload(config).await;
             info!("the configuration was reloaded");
@@ -145,6 +146,29 @@ fn taken_at_start(started: &Config, now: &Config) -> Vec<&'static str> {
         ("ledger.checkpoint_key_file", ledger.checkpoint_key_file != new_ledger.checkpoint_key_file),
     ];
     differ.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
+}
+
+/// Says which roots are not there: sessions beneath them would be refused, one by one.
+pub(super) async fn warn_of_roots(config: Arc<Config>) {
+    // A root may be on a file system that takes its time.
+    let looked = spawn_blocking(move || missing_roots(&config)).await;
+    for (key, root) in looked.unwrap_or_default() {
+        warn!(
+            key,
+            root = %root.display(),
+            "this root is no directory, so no session can work beneath it; make it, or name another"
+        );
+    }
+}
+
+/// Roots that are no directories, and the keys that name them.
+fn missing_roots(config: &Config) -> Vec<(String, PathBuf)> {
+    let own = config.agents.values().filter(|agent| agent.enabled).flat_map(|agent| {
+        let roots = agent.roots.iter().flatten();
+        roots.map(|root| (format!("agents.{}.roots", agent.name), root))
+    });
+    let all = config.roots.iter().map(|root| ("roots".to_owned(), root)).chain(own);
+    all.filter(|(_, root)| !root.is_dir()).map(|(key, root)| (key, root.clone())).collect()
 }
 
 /// Says what is likely a mistake in a file of rules, though it can be used.

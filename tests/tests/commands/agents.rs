@@ -200,7 +200,12 @@ fn whoever_reads_no_more_has_seen_enough() {
         drop(command);
         let done = child.wait_with_output().unwrap();
         assert_eq!(done.status.code(), Some(0), "{args:?}: {done:?}");
-        assert_eq!(String::from_utf8_lossy(&done.stderr), "", "{args:?}");
+        // That there is nothing to list is said apart from the list.
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(
+            said.is_empty() || said.contains("no sessions were found") || said.contains("no tokens"),
+            "{said}"
+        );
     }
     // A disk that is full is another matter.
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();

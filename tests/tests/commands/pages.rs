@@ -60,6 +60,8 @@ fn the_page_names_every_command_but_not_the_guard() {
         );
     }
     assert!(!page.contains("guard"), "{page}");
+    // Also what only a sub-command reads.
+    assert!(page.contains("CONDUCTOR_STATE_DIR") && page.contains("RUST_LOG"), "{page}");
     // Not every machine can typeset it.
     if let Some(read) = feed("groff", &["-man", "-Tutf8", "-ww"], &page) {
         assert!(read.contains("conductor-doctor(1)"), "{read}");
@@ -80,8 +82,14 @@ fn all_pages_are_written_into_a_directory() {
         assert!(names.contains(&format!("conductor-{command}.1")), "{command}: {names:?}");
     }
     assert!(names.contains(&"conductor.1".to_string()) && !names.iter().any(|name| name.contains("guard")));
-    let prompt = std::fs::read_to_string(pages.join("conductor-prompt.1")).unwrap();
+    let page = |name: &str| std::fs::read_to_string(pages.join(name)).unwrap();
+    let prompt = page("conductor-prompt.1");
     assert!(prompt.contains("\\-\\-state\\-dir"), "flags for every command are on every page: {prompt}");
+    assert!(prompt.contains(".SH ENVIRONMENT\n") && prompt.contains("CONDUCTOR_ENDPOINT"), "{prompt}");
+    assert!(prompt.contains(".SH NOTES\n") && page("conductor-completions.1").contains(".SH EXAMPLES\n"));
+    for name in &names {
+        assert!(!page(name).contains("EXTRA"), "{name}");
+    }
 }
 
 #[test]

@@ -88,6 +88,23 @@ fn flags_stand_before_the_action_or_behind_it_and_what_is_left_out_is_said() {
     }
 }
 
+#[test]
+fn what_is_empty_says_so_apart_from_the_list() {
+    let service = Service::start();
+    for (list, said) in [
+        ("approvals", "nothing waits for an answer"),
+        ("grants", "no grant holds"),
+        ("token", "there are no tokens"),
+        ("sessions", "no sessions were found"),
+    ] {
+        let done = service.run(&[list, "ls"]);
+        assert_eq!((done.code, done.stdout.as_str()), (Some(0), ""), "{done:?}");
+        assert!(done.stderr.starts_with(&format!("conductor {list}: {said}")), "{done:?}");
+        let json = service.run(&[list, "ls", "--json"]);
+        assert!(serde_json::from_str::<Value>(&json.stdout).is_ok() && json.stderr.is_empty(), "{json:?}");
+    }
+}
+
 /// An agent with `session/load` and without `session/resume`.
 const LOADS: &str = r#"
 say() { printf '%s\n' "$1"; }

@@ -184,6 +184,14 @@ fn an_exported_session_is_checked_without_a_service_or_a_ledger() {
     let checked = verify(&file, &["--public-key", &key]);
     assert!(text(&checked).contains("are what was recorded; signed up to frame"), "{}", text(&checked));
     assert_eq!(code(&verify(&file, &[])), Some(2), "without a key nothing can be told");
+    // A wrong file is no tampering, and no key would help.
+    let other = service.state().join("endpoint");
+    for (file, says) in [(&service.state().join("nope"), "cannot read "), (&other, " is no bundle")] {
+        let checked = verify(file, &[]);
+        assert_eq!(code(&checked), Some(2), "{}", text(&checked));
+        let named = text(&checked).contains(file.to_str().unwrap()) && text(&checked).contains(says);
+        assert!(named, "{}", text(&checked));
+    }
     let at = bytes.len() / 2;
     bytes[at] ^= 1;
     fs::write(&file, bytes).unwrap();

@@ -34,7 +34,7 @@ fn what_is_understood_is_shown_first_and_nothing_is_given_unasked() {
         &format!("run `truncate -s 0 a` in {} (", dir.display()),
         "asked now: no rule allows running `truncate -s 0 a`",
         "allowed already by rule listing",
-        "1h from now), 2 times.",
+        "1h 30m from now), 2 times.",
         &format!("It concerns {session}."),
     ] {
         assert!(out.contains(words), "{words}: {out}");
@@ -50,9 +50,15 @@ fn what_is_understood_is_shown_first_and_nothing_is_given_unasked() {
         lines[0].split_whitespace().collect::<Vec<_>>(),
         ["ID", "SCOPE", "WHAT", "USES", "LEFT", "BY"]
     );
-    assert!(lines[1].starts_with(id) && lines[1].contains("0/2") && lines[1].contains("  1h  "), "{table}");
+    assert!(
+        lines[1].starts_with(id) && lines[1].contains("0/2") && lines[1].contains("  1h 30m  "),
+        "{table}"
+    );
     let one = String::from_utf8(service.run(&["grants", "show", &id[..13]]).stdout).unwrap();
     assert!(one.contains("allows  run `truncate -s 0 a` in"), "{one}");
+    // Ids of the same minute begin alike.
+    let by_end = String::from_utf8(service.run(&["grants", "show", &id[24..]]).stdout).unwrap();
+    assert!(by_end.contains(id), "{by_end}");
 }
 
 /// The number of the request for permission to run this.

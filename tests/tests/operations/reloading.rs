@@ -53,6 +53,16 @@ fn outcome(chunks: &[String]) -> (String, String) {
 }
 
 #[test]
+fn roots_that_are_not_there_are_told_of_at_the_start_and_when_they_are_named() {
+    let mut service = service(&json!({})).set("agents.fake.roots", json!(["/nowhere/at-start"])).start();
+    service.wait_log("/nowhere/at-start");
+    let log = service.log();
+    assert!(log.contains("agents.fake.roots") && log.contains("this root is no directory"), "{log}");
+    service.configure("roots", json!(["/nowhere/later"]));
+    service.wait_log("/nowhere/later");
+}
+
+#[test]
 fn f02_f07_a_policy_file_that_changes_counts_from_the_next_decision_on() {
     let service = watched(service(&json!({})).rules(&deny("first"))).start();
     let (mut editor, session) = service.session();

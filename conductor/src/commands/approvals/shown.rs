@@ -22,7 +22,7 @@ pub(super) fn since(at_us: i64, now: i64) -> Duration {
 pub(super) fn time_left(approval: &Approval, now: i64) -> String {
     match (&approval.outcome, approval.due_us) {
         (Some(_), _) | (None, 0) => "-".to_owned(),
-        (None, due) => clock::age(since(now, due)),
+        (None, due) => clock::span(since(now, due)),
     }
 }
 

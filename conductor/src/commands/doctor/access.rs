@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::report::{Check, Verdict};
 use crate::{
-    clock::{age, rfc3339},
+    clock::{rfc3339, span},
     config::{Config, Oidc, Tls},
     identity::oidc,
     tls::{
@@ -46,7 +46,7 @@ fn certificate(config: &Config) -> Check {
     };
     let until = rfc3339(served.until).unwrap_or_default();
     let left = served.until.duration_since(SystemTime::now()).unwrap_or(Duration::ZERO);
-    let detail = format!("{}, good until {until} ({} from now)", cert.display(), age(left));
+    let detail = format!("{}, good until {until} ({} from now)", cert.display(), span(left));
     let data = json!({ "cert": cert, "expires": until, "left_seconds": left.as_secs() });
     if left < SOON {
         return check(Verdict::Info, detail)

@@ -115,7 +115,7 @@ fn ledger(status: &GetRecordStatusResponse) -> Check {
 async fn resting(settings: &Settings) -> Check {
     let check = |verdict, detail: String| Check::new("record", "ledger", verdict, detail);
     let place = settings.shown();
-    if settings.url.is_empty() && !settings.file.exists() {
+    if settings.url.is_empty() && matches!(settings.file.try_exists(), Ok(false)) {
         return check(Verdict::Info, format!("{place}, not there yet; `conductor serve` makes it"));
     }
     match Reader::open(settings).await {

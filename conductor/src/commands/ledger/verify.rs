@@ -99,14 +99,19 @@ fn code(findings: &[Finding]) -> ExitCode {
 }
 
 fn offline(file: &Path, keys: &[PublicKey], is_json: bool) -> Result<ExitCode, String> {
+    // A wrong file is said first: no key would help.
+    let unreadable = |error| format!("cannot read {}: {error}", file.display());
+    let opened = File::open(file).map_err(unreadable)?;
+    let recognised = bundle::recognise(BufReader::new(opened)).map_err(unreadable)?;
+    let not_one =
+        || format!("{} is no bundle; `conductor sessions export --format bundle` makes one", file.display());
+    let found = recognised.ok_or_else(not_one)?;
     if keys.is_empty() {
         return Err("name the right key with --public-key; the service's operator shows it with \
                     `conductor ledger key`"
             .to_owned());
     }
-    let unreadable = |error| format!("cannot read {}: {error}", file.display());
-    let opened = File::open(file).map_err(unreadable)?;
-    let checked = bundle::check(BufReader::new(opened), keys).map_err(unreadable)?;
+    let checked = bundle::check(found, keys).map_err(unreadable)?;
     if is_json {
         let told = json!({
             "session": checked.session.map(|id| id.to_string()),

@@ -32,7 +32,7 @@ const SHOWN: usize = 1000;
 const INDENT: &str = "         ";
 const NARROWEST: usize = 30;
 
-/// What is said to somebody who is at a terminal and names nothing.
+/// What is said to somebody who names nothing, at a terminal or without any input.
 const NOTHING: &str = "name what to explain, as in `conductor policy explain --run 'git push'` (also: --read, \
     --write, --fetch), or give a request as JSON on stdin; see --help";
 
@@ -75,6 +75,7 @@ fn one(explainer: &Explainer) -> Result<ExitCode, String> {
     read.map_err(|error| format!("cannot read stdin: {error}"))?;
     let answer = match json.len() > MAX_FRAME {
         true => Err(format!("the request is longer than {MAX_FRAME} bytes")),
+        false if json.trim_ascii().is_empty() => Err(NOTHING.into()),
         false => explainer.answer(&json),
     };
     let code = if answer.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
@@ -119,7 +120,7 @@ fn in_words(explained: &Explained, by: &str, style: Style, columns: Option<usize
         }
     }
     if verdict.decision == Effect::Ask {
-        out.push_str(&format!("  answered by {}\n", clean(&approvers::people(&verdict.asks))));
+        out.push_str(&format!("  answered by {}\n", clean(&approvers::words(&verdict.asks))));
     }
     out
 }

@@ -47,6 +47,10 @@ pub(super) async fn run(global: &Global, args: &ListSessionsArgs) -> Result<(), 
              with --user, --agent or --path",
         );
     }
+    if sessions.is_empty() && !args.json {
+        say(COMMAND, "no sessions were found");
+        return Ok(());
+    }
     print(&if args.json {
         let text =
             serde_json::to_string_pretty(&sessions).map_err(|error| format!("cannot write JSON: {error}"))?;

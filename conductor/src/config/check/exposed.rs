@@ -1,6 +1,6 @@
 //! Secrets in a file that everyone on the machine may read.
 
-use super::{Checker, Config, ConfigError};
+use super::{Checker, Config, ConfigError, quoted};
 
 /// Words in the names of variables and headers that hold secrets.
 const SECRET: &[&str] = &["AUTHORIZATION", "COOKIE", "KEY", "PASSWORD", "SECRET", "TOKEN"];
@@ -34,13 +34,16 @@ impl Checker<'_> {
                 paths.extend(secret.map(|key| vec!["mcp", name, kind, key]));
             }
         }
-        match paths.iter().find_map(|path| self.origins.in_file(path)) {
+        match paths.iter().find_map(|path| Some((path.join("."), self.origins.in_file(path)?))) {
             None => Ok(()),
-            Some(place) => Err(ConfigError {
+            Some((key, place)) => Err(ConfigError {
                 place,
-                what: "this is a secret, and every user of this machine may read the file".into(),
+                what: format!(
+                    "{} counts as a secret, and every user of this machine may read the file",
+                    quoted(&key)
+                ),
                 hint: "take that right away (chmod o-r FILE), or keep the secret elsewhere: `ledger.password_file`, \
-                       `env_from`, [secrets]"
+                       `env_from`, [secrets], a variable CONDUCTOR_TABLE__KEY"
                     .into(),
             }),
         }

@@ -110,14 +110,14 @@ fn words_outside_a_closed_set_are_refused() {
 #[test]
 fn bad_durations_and_addresses_are_refused() {
     refuses("[journal]\ncap = \"10\"\n", "2:7", "`10` is not a size", "\"10GiB\"");
-    refuses("[journal]\ncap = 10\n", "2:7", "must be text", "");
+    refuses("[journal]\ncap = 10\n", "2:7", "must be a size, not a number", "\"64MiB\"");
     refuses("[journal]\ncap = \"9999TiB\"\n", "2:7", "larger than any disk", "1024TiB");
     refuses("[journal]\ncap = \"1MiB\"\n", "2:7", "no room", "64MiB");
     refuses("[journal]\nrecording = \"often\"\n", "2:13", "often", "best-effort");
     refuses("[journal]\nkeep = \"7\"\n", "2:8", "`7` is not a duration", "\"7d\"");
     refuses("[journal]\ncup = \"1GiB\"\n", "2:1", "cup", "cap");
     refuses("[service]\ndrain_timeout = \"10\"\n", "2:17", "`10` is not a duration", "\"30s\"");
-    refuses("[service]\ndrain_timeout = 10\n", "2:17", "must be text", "");
+    refuses("[service]\ndrain_timeout = 10\n", "2:17", "must be a duration, not a number", "\"10s\"");
     refuses("[service]\ndrain_timeout = \"400d\"\n", "2:17", "longer than a year", "365d");
     refuses("[service]\nlisten = \"localhost\"\n", "2:10", "`localhost` is not an address", "IP:PORT");
     refuses("[service]\nlisten = \"127.0.0.1:70000\"\n", "2:10", "not an address", "IP:PORT");
@@ -227,6 +227,7 @@ fn without_a_home_the_line_that_needs_one_is_named() {
 fn variables_that_name_no_key_are_refused() {
     refuses_var("CONDUCTOR_DEFUALT", "x", "names no key", "did you mean CONDUCTOR_DEFAULT?");
     refuses_var("CONDUCTOR_SERVICE__LISTN", "x", "names no key", "did you mean CONDUCTOR_SERVICE__LISTEN?");
+    refuses_var("CONDUCTOR_SERVCE__LISTEN", "x", "names no key", "did you mean CONDUCTOR_SERVICE__LISTEN?");
     refuses_var("CONDUCTOR_SERVICE_LISTEN", "x", "names no key", "");
     refuses_var("CONDUCTOR_AGENTS__CLAUDE__WRAM", "1", "names no key", "CONDUCTOR_AGENTS__CLAUDE__WARM");
     refuses_var("CONDUCTOR_", "1", "names no key", "two underscores");
@@ -343,12 +344,19 @@ fn what_is_each_users_own_must_come_from_somewhere() {
 #[test]
 fn f06_secrets_that_everyone_may_read_are_refused() {
     let secrets = [
-        ("[ledger]\nurl = \"postgres://me:hunter2@db/ledger\"\n", "2:7"),
-        ("[ledger]\nurl = \"postgres://me@db/ledger?password=hunter2\"\n", "2:7"),
-        ("[ledger]\nowner_url = \"postgres://me:hunter2@db/ledger\"\n", "2:13"),
-        ("[agents.claude]\nenv = { ANTHROPIC_API_KEY = \"hunter2\" }\n", "2:29"),
-        ("[mcp.x]\ncommand = \"x\"\nenv = { my_token = \"hunter2\" }\n", "3:20"),
-        ("[mcp.x]\nurl = \"https://x.example\"\nheaders = { Authorization = \"Bearer hunter2\" }\n", "3:29"),
+        ("[ledger]\nurl = \"postgres://me:hunter2@db/ledger\"\n", "2:7: `ledger.url`"),
+        ("[ledger]\nurl = \"postgres://me@db/ledger?password=hunter2\"\n", "2:7: `ledger.url`"),
+        ("[feed]\nto = \"https://siem.example/hunter2\"\n", "2:6: `feed.to`"),
+        ("[ledger]\nowner_url = \"postgres://me:hunter2@db/ledger\"\n", "2:13: `ledger.owner_url`"),
+        (
+            "[agents.claude]\nenv = { ANTHROPIC_API_KEY = \"hunter2\" }\n",
+            "2:29: `agents.claude.env.ANTHROPIC_API_KEY`",
+        ),
+        ("[mcp.x]\ncommand = \"x\"\nenv = { my_token = \"hunter2\" }\n", "3:20: `mcp.x.env.my_token`"),
+        (
+            "[mcp.x]\nurl = \"https://x.example\"\nheaders = { Authorization = \"Bearer hunter2\" }\n",
+            "3:29: `mcp.x.headers.Authorization`",
+        ),
     ];
     for (text, place) in secrets {
         let fixture = Fixture::new();
@@ -358,10 +366,16 @@ fn f06_secrets_that_everyone_may_read_are_refused() {
             fixture.load(Some(&file)).map(|_| ()).map_err(|refused| refused.to_string())
         };
         let refused = load(0o644).unwrap_err();
-        assert!(refused.contains(&format!("test.toml:{place}: this is a secret")), "{refused}");
+        assert!(refused.contains(&format!("test.toml:{place} counts as a secret")), "{refused}");
         assert!(refused.contains("chmod o-r") && !refused.contains("hunter2"), "{refused}");
         assert_eq!(load(0o640), Ok(()), "{text}");
     }
+    // What is no address is said to be none, whoever may read it.
+    let fixture = Fixture::new();
+    let file = fixture.write("test.toml", "[feed]\nto = \"siem.example\"\n");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    let refused = fixture.load(Some(&file)).unwrap_err().to_string();
+    assert!(refused.contains("2:6: `feed.to` is nowhere that events could go"), "{refused}");
     // The environment is its user's alone, and a name is no secret.
     let fixture = Fixture::new().var("CONDUCTOR_LEDGER__URL", "postgres://me:hunter2@db/ledger");
     let text = "[ledger]\nurl = \"postgres://me@db/ledger\"\n[agents.claude]\nenv_from = [\"MY_KEY\"]\n";

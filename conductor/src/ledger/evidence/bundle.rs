@@ -7,7 +7,7 @@
 //! hash of all before it, so that a file which was damaged on its way is told
 //! from one that was forged.
 
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, Cursor};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,12 @@ use crate::ledger::table::DECISIONS;
 
 /// What the first line says.
 const FORMAT: &str = "conductor session 1";
+
+/// How the first line begins.
+const BEGINNING: &[u8] = b"{\"bundle\":";
+
+/// So much is looked at of a first line; a header is far shorter.
+const LOOKED_AT: u64 = 4096;
 
 /// No line is longer: a frame in base64, at most.
 const LONGEST: u64 = 256 << 20;
@@ -227,6 +233,17 @@ pub struct Checked {
     pub signed_to: i64,
 }
 
+/// The same file from its beginning, if it is one of these. One whose beginning was altered or cut
+/// off is still one: that is for [`check`] to find.
+pub fn recognise(mut file: impl BufRead) -> io::Result<Option<impl BufRead>> {
+    let mut first = Vec::new();
+    io::Read::take(&mut file, LOOKED_AT).read_until(b'\n', &mut first)?;
+    let is_one = first.starts_with(BEGINNING)
+        || memchr::memmem::find(&first, FORMAT.as_bytes()).is_some()
+        || parse(&first).is_ok();
+    Ok(is_one.then(|| io::Read::chain(Cursor::new(first), file)))
+}
+
 /// Checks a file with the keys that are known to be right.
 pub fn check(mut file: impl BufRead, keys: &[PublicKey]) -> io::Result<Checked> {
     let mut checked =
@@ -423,6 +440,35 @@ impl Reading {
                        (ledger.checkpoint_every)"
                 .to_owned();
             checked.findings.push(Finding { what: What::Unsigned, id: Some(session), number: None, why });
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+mod tests {
+    use super::*;
+
+    fn is_one(text: &[u8]) -> bool {
+        recognise(text).unwrap().is_some()
+    }
+
+    #[test]
+    fn a_bundle_is_told_from_other_files_even_if_it_was_altered() {
+        let mut writer = Writer::default();
+        let header = writer.line(&Line::Bundle(Header::new(Uuid::nil(), 1)));
+        let text = header.clone() + &writer.end();
+        for bit in 0..text.len() * 8 {
+            let mut bytes = text.clone().into_bytes();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(is_one(&bytes), "bit {bit}");
+        }
+        assert!(is_one(&text.as_bytes()[header.len()..]), "its first line was cut off");
+        let mut whole = String::new();
+        io::Read::read_to_string(&mut recognise(text.as_bytes()).unwrap().unwrap(), &mut whole).unwrap();
+        assert_eq!(whole, text, "nothing is taken from it");
+        for other in [&b""[..], b"\n", b"{}\n", b"{\"seq\":1}\n", b"SQLite format 3\0", &[b'x'; 9000]] {
+            assert!(!is_one(other), "{other:?}");
         }
     }
 }

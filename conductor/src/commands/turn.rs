@@ -170,8 +170,7 @@ impl<'a> Turn<'a> {
                 End::Interrupted
             }
             (End::Stopped(_), Err(error)) => unwritten(&error),
-            // Nobody knows by then which session it was, wherever this is read.
-            (End::Failed(message), _) if self.is_worth_continuing() => {
+            (End::Failed(message), _) if self.can_go_on() => {
                 End::Failed(format!("{message}\nto go on: conductor prompt --session {} …", self.session))
             }
             (end, _) => {
@@ -183,9 +182,9 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Whether the session was begun here and can go on.
-    fn is_worth_continuing(&self) -> bool {
-        self.attached.is_none() && self.can_continue
+    /// Whether somebody at a terminal wants to know how the session goes on.
+    fn can_go_on(&self) -> bool {
+        self.notes.style().is_terminal && self.attached.is_none() && self.can_continue
     }
 
     /// Takes what comes just after the end of the turn.
@@ -211,7 +210,7 @@ impl<'a> Turn<'a> {
             return;
         }
         self.notes.note(&self.usage.line(took));
-        if self.is_worth_continuing() {
+        if self.can_go_on() {
             self.notes.note(&format!("to go on: conductor prompt --session {} …", self.session));
         }
     }

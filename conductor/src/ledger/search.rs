@@ -42,7 +42,7 @@ const MOST_WINDOWS: usize = 32;
 /// For a list of sessions there are so many, each so many times larger: few, because each is several
 /// questions to the database.
 const MOST_FOR_SESSIONS: usize = 2;
-const LARGER: usize = 8;
+const LARGER: usize = 4;
 
 /// A hit counts half as much as one of today when it is very old, and is half
 /// the way there after so many days.

@@ -344,7 +344,6 @@ fn what_else_makes_programs_do_something_is_protected() {
         "WARP.md",
         ".tekton/run.yaml",
         "netlify.toml",
-        ".github/dependabot.yml",
         ".lfsconfig",
         ".iex.exs",
         ".local/bin/x",

@@ -30,9 +30,32 @@ pub const TABLE: &[Technique] = &[
         ],
     ),
     (
+        "input from a file that must not be read, or by a program that would run it",
+        Ask,
+        &[
+            "wc -l < .env",
+            "cat < /etc/passwd",
+            "cat < ../x",
+            "cat < /dev/tcp/127.0.0.1/80",
+            "sh < script.sh",
+            "bash < a.txt",
+            "python3 < a.txt",
+            "cat < $HOME",
+            "cat <> a.txt",
+            "xargs < a.txt",
+        ],
+    ),
+    (
         "words that other shells read in another way",
         Ask,
-        &["cat ''=ls", "cat \"\"=ls", "cat \\=ls", "cat \\x2eenv", "cat \\u002e\\u002e\\x2fx", "echo \\n"],
+        &[
+            "cat ''=ls",
+            "cat \"\"=ls",
+            "cat ''\"\"=ls",
+            "cat \\x2eenv",
+            "cat \\u002e\\u002e\\x2fx",
+            "echo \\n",
+        ],
     ),
     (
         "substitution before approval (Zed SEC-264)",

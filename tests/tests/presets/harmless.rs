@@ -83,6 +83,8 @@ const TABLE: &[(&str, &[&str])] = &[
             "sed -n '/fn main/,/^}/p' src/main.rs",
             "nl -ba src/main.rs",
             "wc -l src/main.rs",
+            "wc -l < src/main.rs",
+            "wc -l src/main.rs # how long is it",
             "wc -l src/main.rs src/lib.rs",
             "cat src/main.rs | head -50",
             "cat Cargo.toml | grep name",

@@ -299,8 +299,11 @@ impl<'a> Scanner<'a> {
             }
         }
         let raw = &self.line[start..self.at];
-        // Also behind empty quotes.
-        if word.text.len() > 1 && word.text.starts_with('=') {
+        let mut bare = raw;
+        while let Some(rest) = bare.strip_prefix("''").or_else(|| bare.strip_prefix("\"\"")) {
+            bare = rest;
+        }
+        if bare.len() > 1 && bare.starts_with('=') {
             self.doubt(&mut word, "`=` at the start of a word, which zsh expands");
         }
         if let Some(hidden) = text::hidden(&word.text) {

@@ -335,7 +335,6 @@ pub(super) static PAIRS: &[(&str, &str, Protection)] = &[
     (".github", "actions", CI),
     (".github", "agents", AGENT),
     (".github", "chatmodes", AGENT),
-    (".github", "dependabot.yml", CI),
     (".github", "hooks", AGENT),
     (".github", "instructions", ORDERS),
     (".github", "prompts", ORDERS),

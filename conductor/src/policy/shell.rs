@@ -374,8 +374,7 @@ impl<'a> Reader<'a> {
         if let Some(files) = surroundings::chosen_by(name)
             && surroundings::has_one(self.ground.resolver, spot.cwd, files)
         {
-            let shown = text::shown(name, MOST_SHOWN);
-            self.unknown(format!("a file in the workspace or above it says which `{shown}` would run"));
+            self.chosen_elsewhere(name);
         }
         let (resolver, words) = (self.ground.resolver, &texts[1..]);
         if name == "git" && surroundings::is_bare_repository(resolver, spot.cwd) {
@@ -392,6 +391,11 @@ impl<'a> Reader<'a> {
         if matches!(name, "cat" | "ls") && !surroundings::is_git_there(resolver, spot.cwd, words) {
             self.unknown("`.git` is not what it seems: a link leads elsewhere");
         }
+    }
+
+    fn chosen_elsewhere(&mut self, name: &str) {
+        let shown = text::shown(name, MOST_SHOWN);
+        self.unknown(format!("a file in the workspace or above it says which `{shown}` would run"));
     }
 
     /// Names a place that `find` changes.
@@ -414,6 +418,11 @@ impl<'a> Reader<'a> {
             return;
         }
         let is_built_in = spot.in_shell && builtins::is_plain(program.text);
+        if file.as_deref().is_some_and(|file| surroundings::is_stand_in(program.text, file))
+            && surroundings::has_one(self.ground.resolver, spot.cwd, surroundings::MANAGED_BY)
+        {
+            self.chosen_elsewhere(program.text);
+        }
         let room = MOST_TEXTS - self.texts;
         if words.len() > room {
             self.unknown(format!("more than {MOST_WORDS} words"));

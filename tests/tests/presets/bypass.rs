@@ -165,3 +165,17 @@ fn m01_git_is_asked_for_where_the_directory_itself_is_a_repository() {
         assert_eq!(decisions, [expected; 3], "in {inside:?}");
     }
 }
+
+/// What stands in for a program runs whatever such a file names.
+#[test]
+fn a_program_that_a_manager_of_versions_chooses_is_asked_for() {
+    let place = Place::new();
+    let shims = place.workspace().parent().unwrap().join("shims");
+    std::fs::create_dir(&shims).unwrap();
+    std::fs::copy("/bin/true", shims.join("node")).unwrap();
+    let path = format!("{}:/usr/bin:/bin", shims.display());
+    let version = [Question::shell("node --version")];
+    assert_eq!(decision(&place.ask_with(None, &version, &path)[0]), "allow", "nothing is chosen yet");
+    std::fs::write(place.workspace().join(".tool-versions"), "nodejs path:/tmp/x").unwrap();
+    assert_eq!(decision(&place.ask_with(None, &version, &path)[0]), "ask");
+}

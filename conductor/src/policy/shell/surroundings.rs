@@ -24,6 +24,27 @@ pub fn chosen_by(name: &str) -> Option<&'static [&'static str]> {
     }
 }
 
+/// The files by which managers of versions choose what runs in place of a program of theirs; some of them may name
+/// any directory.
+pub const MANAGED_BY: &[&str] = &[
+    ".tool-versions",
+    "mise.toml",
+    ".mise.toml",
+    "mise.local.toml",
+    ".mise.local.toml",
+    ".rtx.toml",
+    ".node-version",
+    ".nvmrc",
+    ".python-version",
+    ".ruby-version",
+];
+
+/// Whether a program only stands in for the one that is chosen so.
+pub fn is_stand_in(program: &str, file: &Path) -> bool {
+    let is_shim = file.parent().is_some_and(|dir| dir.ends_with("shims"));
+    is_shim || file.ends_with("mise") && !program.ends_with("mise")
+}
+
 /// Whether there is such a file in a directory or above it, or it cannot be told.
 pub fn has_one(resolver: &dyn Resolver, cwd: &Path, files: &[&str]) -> bool {
     let mut above = cwd.ancestors();

@@ -4,6 +4,7 @@ use std::{
     env,
     ffi::OsStr,
     io::{self, IsTerminal as _, Write as _, stderr, stdout},
+    net::SocketAddr,
     path::{Path, PathBuf},
 };
 
@@ -14,6 +15,8 @@ use crate::pool::{AgentState, AgentStatus};
 pub struct Banner<'a> {
     /// Where the service is.
     pub endpoint: &'a str,
+    /// Where it listens, if that is more than one address.
+    pub everywhere: Option<SocketAddr>,
     /// Its state directory.
     pub state: &'a Path,
     /// The configuration's file.
@@ -43,10 +46,12 @@ impl Banner<'_> {
             (None, Some(usual)) => format!("built-in defaults; none at {}", usual.display()),
             (None, None) => "built-in defaults".into(),
         };
+        let everywhere = self.everywhere.map(|at| format!("  listens   {at}, every address of this host\n"));
         let mut out = format!(
-            "conductor {} is ready\n  endpoint  {}\n  state     {}\n  config    {config}\n  agents\n",
+            "conductor {} is ready\n  endpoint  {}\n{}  state     {}\n  config    {config}\n  agents\n",
             env!("CARGO_PKG_VERSION"),
             paint("1", self.endpoint),
+            everywhere.unwrap_or_default(),
             self.state.display(),
         );
         let is_shown = |agent: &&AgentStatus| agent.state == AgentState::Ready || agent.is_default;

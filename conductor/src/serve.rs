@@ -219,7 +219,7 @@ async fn serve(
         move || sources.families()
     });
     start_admin(&hub, sources, config.service.admin)?;
-    announce(&hub, &state, &endpoint, loaded.file.as_deref())?;
+    announce(&hub, &state, address, &endpoint, loaded.file.as_deref())?;
     let probe = Probe {
         catalogue,
         config: hub.config.clone(),
@@ -288,13 +288,20 @@ fn start_sending(hub: &Hub, news: approvals::News) -> Tasks {
 }
 
 /// Says to clients on this host, to people and in the log that everything is there.
-fn announce(hub: &Hub, state: &ServiceState, endpoint: &str, file: Option<&Path>) -> Result<(), String> {
+fn announce(
+    hub: &Hub,
+    state: &ServiceState,
+    address: SocketAddr,
+    endpoint: &str,
+    file: Option<&Path>,
+) -> Result<(), String> {
     state.write_endpoint(endpoint).map_err(|error| error.to_string())?;
     let agents = hub.pool.status().borrow().clone();
     let aside = hub.config.borrow().feed.is_stdout();
     let usual = Config::usual_files(std::env::vars_os());
     let banner = Banner {
         endpoint,
+        everywhere: Some(address).filter(|address| address.ip().is_unspecified()),
         state: state.path(),
         config: file,
         usual: usual.first().map(PathBuf::as_path),

@@ -4,14 +4,15 @@
 //! of those as soon as it has an interface, and reaches itself by it.
 
 use std::{
+    fs,
     net::{IpAddr, SocketAddr},
     process::Command,
 };
 
 use conductor_tests::{
     certificates::{Authority, Certificate},
-    editor::Editor,
-    harness::{Service, assert_says, service},
+    editor::{DEADLINE, Editor},
+    harness::{Service, assert_says, poll_until, service},
     people::Person,
 };
 use nix::{ifaddrs::getifaddrs, net::if_::InterfaceFlags};
@@ -43,6 +44,11 @@ fn site(address: IpAddr) -> (Service, Authority, String) {
         .start();
     let local: SocketAddr = service.endpoint().strip_prefix("https://").unwrap().parse().unwrap();
     let url = format!("https://{}", SocketAddr::new(address, local.port()));
+    let says = || {
+        let banner = fs::read_to_string(service.dir.join("serve.out")).unwrap_or_default();
+        banner.contains("every address of this host")
+    };
+    assert!(poll_until(DEADLINE, says), "nothing says that others can reach it");
     (service, ca, url)
 }
 

@@ -16,7 +16,7 @@ mod sessions;
 mod tail;
 mod usage;
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
@@ -66,6 +66,22 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// Says what is wrong with the command line, and ends. Of a variable that is set to nothing, as units
+/// and compose files do, clap only says that its flag has no value.
+#[allow(clippy::print_stderr, reason = "this is a program's message to its user")]
+pub fn refuse(error: &clap::Error) -> ! {
+    error.print().ok();
+    let is_empty = |(name, value): &(OsString, OsString)| {
+        value.is_empty() && name.to_str().is_some_and(|name| name.starts_with("CONDUCTOR_"))
+    };
+    if error.use_stderr()
+        && let Some((name, _)) = std::env::vars_os().find(is_empty)
+    {
+        eprintln!("\n{} is set to nothing, which is a value, too: unset it", name.display());
+    }
+    std::process::exit(error.exit_code());
 }
 
 /// Flags that every sub-command takes, before or after its name.

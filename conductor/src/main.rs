@@ -5,7 +5,7 @@ use std::{env::args_os, process::ExitCode};
 use clap::Parser;
 use conductor::{
     bridge,
-    cli::{Cli, Command, GuardArgs},
+    cli::{self, Cli, Command, GuardArgs},
     commands, demo, guard, serve,
 };
 
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
     if args_os().nth(1).is_some_and(|name| name == "guard") {
         return guard::run(GuardCli::parse_from(args_os().skip(1)).args);
     }
-    let Cli { global, command } = Cli::parse();
+    let Cli { global, command } = Cli::try_parse().unwrap_or_else(|error| cli::refuse(&error));
     match command {
         Command::Serve(args) => serve::run(&global, &args),
         Command::Connect(args) => match &args.login {

@@ -340,6 +340,15 @@ fn what_is_kept_is_for_the_owner_only_whoever_may_look_into_the_directory() {
     assert!(service.endpoint().starts_with("http://127.0.0.1:"), "{}", service.endpoint());
 }
 
+#[test]
+fn a_variable_that_is_set_to_nothing_is_named() {
+    let done =
+        Command::new(program("conductor")).arg("whoami").env("CONDUCTOR_STATE_DIR", "").output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(2), "{said}");
+    assert!(said.contains("CONDUCTOR_STATE_DIR is set to nothing"), "{said}");
+}
+
 /// Starts `serve` with this configuration and returns its exit code and stderr.
 fn refused(config: &str) -> (Option<i32>, String) {
     let dir = std::env::temp_dir().join(format!("conductor-config-{}", uuid::Uuid::now_v7()));

@@ -38,7 +38,7 @@ use crate::{
     config::Config,
     connection::Hub,
     feed::Feed,
-    grpc, heap,
+    grpc,
     identity::{door::Door, oidc::Keys},
     journal::Recording,
     ledger::history::History,
@@ -78,7 +78,6 @@ pub fn run(global: &Global, args: &ServeArgs) -> ExitCode {
             return ExitCode::from(BAD_CONFIG);
         }
     };
-    heap::keep_freed();
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = match builder.worker_threads(workers()).enable_all().build() {
         Ok(runtime) => runtime,

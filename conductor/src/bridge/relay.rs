@@ -47,6 +47,8 @@ pub(super) struct State {
     pub(super) recall: Recall,
     /// The service's last frame that the editor has.
     pub(super) taken: u64,
+    /// What the editor is to be refused, and nobody has taken yet.
+    refused: Option<Bytes>,
 }
 
 /// Why a tunnel is no more.
@@ -96,10 +98,13 @@ impl Relay {
     /// From the editor to the service, until all is said.
     pub(super) async fn up(&self, outgoing: mpsc::Sender<ConnectRequest>, refusals: mpsc::Sender<Bytes>) {
         loop {
-            let (run, refused, all) = self.state.borrow_mut().next();
+            // Kept until it is taken: the tunnel may break while it waits for that.
+            let refused = self.state.borrow().refused.clone();
             if let Some(refused) = refused {
                 refusals.send(refused).await.ok();
+                self.state.borrow_mut().refused = None;
             }
+            let (run, all) = self.state.borrow_mut().next();
             match run {
                 Some(run) => {
                     let message = ConnectRequest { kind: Some(connect_request::Kind::Run(run)) };
@@ -108,6 +113,7 @@ impl Relay {
                         std::future::pending::<()>().await;
                     }
                 }
+                None if self.state.borrow().refused.is_some() => {}
                 None if all => return,
                 None => self.said.notified().await,
             }
@@ -188,7 +194,7 @@ impl Relay {
     /// must hear.
     pub(super) fn forgotten(&self, why: &str) -> Vec<u8> {
         let mut state = self.state.borrow_mut();
-        let State { up, open, recall, taken } = &mut *state;
+        let State { up, open, recall, taken, .. } = &mut *state;
         let last_seq = std::mem::take(taken);
         let first = recall.again(|id| open.waits_for(id));
         let asks_again = recall.initialize_id();
@@ -202,7 +208,7 @@ impl Relay {
     /// The answers to all that the editor still waits for.
     pub(super) fn refusals(&self, why: &str) -> Vec<u8> {
         let mut state = self.state.borrow_mut();
-        let State { up, open, recall, taken } = &mut *state;
+        let State { up, open, recall, taken, .. } = &mut *state;
         for block in up.rest() {
             open.asked(block, recall);
         }
@@ -211,11 +217,10 @@ impl Relay {
 }
 
 impl State {
-    /// What the service gets next, what the editor is refused, and whether
-    /// there will be no more.
-    fn next(&mut self) -> (Option<Run>, Option<Bytes>, bool) {
-        let Self { up, open, recall, .. } = self;
-        let mut refused = None;
+    /// What the service gets next, and whether there will be no more. What the editor is refused
+    /// is set aside.
+    fn next(&mut self) -> (Option<Run>, bool) {
+        let Self { up, open, recall, refused, .. } = self;
         if !up.is_first_ours()
             && let Some(mut block) = up.untried().cloned()
         {
@@ -223,18 +228,18 @@ impl State {
             // else is said.
             if recall.is_waiting() {
                 let all = up.ended;
-                return (None, None, all);
+                return (None, all);
             }
             if let Some((rest, answers)) = recall.refuse(&block) {
                 up.replace(rest.clone());
                 block = rest;
-                refused = Some(answers).filter(|answers| !answers.is_empty());
+                *refused = Some(answers).filter(|answers| !answers.is_empty());
             }
             open.asked(&block, recall);
         }
         let run = up.send();
         let all = run.is_none() && up.ended;
-        (run, refused, all)
+        (run, all)
     }
 
     /// Checks the numbers of a run. Every stream goes on exactly where the one

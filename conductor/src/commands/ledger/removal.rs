@@ -96,7 +96,7 @@ impl<'a> Task<'a> {
     pub(super) async fn retain(&self, args: &RetainArgs) -> Result<(), String> {
         let age = i64::try_from(args.older_than.as_micros()).unwrap_or(i64::MAX);
         let before_us = now_us().saturating_sub(age);
-        let asks = asks(args.yes, args.json);
+        let asks = !args.dry_run && asks(args.yes, args.json);
         if args.dry_run || asks {
             let mut remover = self.remover().await?;
             let age = Age { before_us, began_us: self.began_us(), ..Age::default() };
@@ -187,16 +187,21 @@ impl<'a> Task<'a> {
         if args.dry_run {
             return Box::pin(self.erase_with(None, args, Stage::Trial)).await;
         }
+        // Only from here on the ledger has all that there is to show.
+        let premises = self.premises().await?;
+        let erased = Box::pin(self.erase_at(&premises, args)).await;
+        premises.close().await;
+        erased
+    }
+
+    async fn erase_at(&self, premises: &Premises, args: &EraseArgs) -> Result<(), String> {
         if asks(args.yes, args.json) {
             Box::pin(self.erase_with(None, args, Stage::Asking)).await?;
             if !confirm("Erase this for good? [y/N]").await? {
                 return Err("nothing was erased".to_owned());
             }
         }
-        let premises = self.premises().await?;
-        let erased = Box::pin(self.erase_with(Some(&premises), args, Stage::Done)).await;
-        premises.close().await;
-        erased
+        Box::pin(self.erase_with(Some(premises), args, Stage::Done)).await
     }
 
     async fn erase_with(
